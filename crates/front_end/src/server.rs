@@ -50,7 +50,7 @@ use crate::pubsub::channels::Channels;
 use crate::server::census::Census;
 use crate::server::clock_reports::ClockReports;
 use crate::server::handshakes::Handshakes;
-use crate::server::held_answers::Held;
+use crate::server::held_answers::HeldAnswers;
 use crate::server::herald::Herald;
 use crate::server::peers::Peers;
 use crate::server::strangers::Strangers;
@@ -152,7 +152,7 @@ struct Server<P> {
     /// The number of values that these connections share. If there are more connections, each has
     /// one value.
     shared_values: usize,
-    held: Held,
+    held: HeldAnswers,
     mailbox: Mailbox,
     shared: Shared,
     /// The bytes that all connections keep in memory.
@@ -225,7 +225,7 @@ impl<P: Plane> Server<P> {
             clock_reports,
             under_way: 0,
             shared_values: settings.max_open_values / 2,
-            held: Held::default(),
+            held: HeldAnswers::default(),
             mailbox,
             shared: Shared {
                 partitions,

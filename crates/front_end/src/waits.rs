@@ -71,14 +71,14 @@ struct Waiting {
 
 /// The time of the next try.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-enum Again {
+enum NextTry {
     No,
     /// One of the keys may have changed.
     Later,
     Now,
 }
 
-struct Asked {
+struct OpenQuestion {
     question: Question,
     /// The keys, each once.
     keys: Vec<Vec<u8>>,
@@ -88,7 +88,7 @@ struct Asked {
     /// The positions of the clients whose wait ends as soon as a try finds nothing.
     ended: BTreeSet<u64>,
     tries: bool,
-    again: Again,
+    again: NextTry,
     /// The keys that have changed since a try found nothing.
     changed: Changed,
     /// The time of the last try.
@@ -132,8 +132,8 @@ struct Change {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum What {
     Key(Vec<u8>),
-    /// Any key of this partition may have changed; with `Again::Later` that is only a guess.
-    Any(PartitionId, Again),
+    /// Any key of this partition may have changed; with `NextTry::Later` that is only a guess.
+    Any(PartitionId, NextTry),
 }
 
 /// The questions of all clients that wait, and the tries that are due.
@@ -142,7 +142,7 @@ pub(crate) struct Waits {
     news: News,
     last: u64,
     /// The questions by id, in the order in which they were first asked.
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, OpenQuestion>,
     known: HashMap<Question, u64>,
     by_key: HashMap<Vec<u8>, BTreeSet<u64>>,
     /// The changes that aren't noted at all questions yet, and those of them for which that hasn't
@@ -208,7 +208,7 @@ impl Waits {
             .extend(deadline.map(|at| (at, waiter.client)));
         self.steps += LOOK_UP;
         if is_first {
-            self.look_at(id, Again::Now);
+            self.look_at(id, NextTry::Now);
             self.try_ready();
         }
         Ok(())
@@ -230,13 +230,13 @@ impl Waits {
             self.by_key.entry(key.clone()).or_default().insert(id);
         }
         self.known.insert(question.clone(), id);
-        let asked = Asked {
+        let asked = OpenQuestion {
             question,
             keys,
             waiting: BTreeMap::new(),
             ended: BTreeSet::new(),
             tries: false,
-            again: Again::No,
+            again: NextTry::No,
             changed: Changed::default(),
             tried: Instant::now(),
             nothing: None,
@@ -277,8 +277,8 @@ impl Waits {
     /// a guess.
     pub fn any_changed(&mut self, pid: PartitionId, is_certain: bool) {
         let again = match is_certain {
-            true => Again::Now,
-            false => Again::Later,
+            true => NextTry::Now,
+            false => NextTry::Later,
         };
         self.push_change(What::Any(pid, again));
     }
@@ -328,7 +328,7 @@ impl Waits {
                     if asked.keys.len() > 1 {
                         asked.changed.note(key);
                     }
-                    self.look_at(id, Again::Now);
+                    self.look_at(id, NextTry::Now);
                 }
                 What::Any(pid, again) if asked.question.pid == *pid => self.look_at(id, *again),
                 What::Any(..) => {}
@@ -350,16 +350,16 @@ impl Waits {
     }
 
     /// Marks a question to be tried again, either as soon as it is first in its lines, or later.
-    fn look_at(&mut self, id: u64, again: Again) {
+    fn look_at(&mut self, id: u64, again: NextTry) {
         let each = BETWEEN_GUESSES_EACH.saturating_mul(self.asked.len() as u32);
         let asked = self.asked.get_mut(&id).expect("known");
-        if again == Again::Later && !asked.tries {
+        if again == NextTry::Later && !asked.tries {
             let at = asked.tried + BETWEEN_GUESSES.max(each);
             self.later.insert((at, id));
             return;
         }
         asked.again = asked.again.max(again);
-        if asked.again == Again::Now && !asked.tries {
+        if asked.again == NextTry::Now && !asked.tries {
             self.stand_in_line(id);
         }
     }
@@ -392,7 +392,7 @@ impl Waits {
             return;
         };
         asked.tries = true;
-        asked.again = Again::No;
+        asked.again = NextTry::No;
         asked.tried = Instant::now();
         asked.changed.tried = 0;
         self.acts.push_back((first.waiter, Act::Try(Vec::new())));
@@ -404,7 +404,7 @@ impl Waits {
     pub fn served(&mut self, client: u64) {
         if let Some(id) = self.remove(client) {
             // The client behind it may get something, too.
-            self.after_try(id, Again::Now);
+            self.after_try(id, NextTry::Now);
         }
     }
 
@@ -424,7 +424,7 @@ impl Waits {
     }
 
     /// Continues with a question after its try has ended.
-    fn after_try(&mut self, id: u64, again: Again) {
+    fn after_try(&mut self, id: u64, again: NextTry) {
         let Some(asked) = self.asked.get_mut(&id) else {
             // The question has no client left and has left its lines, in which others may be first
             // now.
@@ -434,7 +434,7 @@ impl Waits {
         self.lines.leave(id, &asked.keys);
         // A wait can only end with the answer that says that there is nothing, which is unknown
         // before the first try.
-        if again < Again::Now && asked.nothing.is_some() {
+        if again < NextTry::Now && asked.nothing.is_some() {
             let ended = std::mem::take(&mut asked.ended);
             let ended = ended.iter().filter_map(|at| asked.waiting.get(at));
             let ended: Vec<u64> = ended.map(|waiting| waiting.waiter.client).collect();
@@ -459,7 +459,7 @@ impl Waits {
         self.remove(client);
         if tries {
             // The result of that client's try reaches nobody any more, so the next client tries.
-            self.after_try(id, Again::Now);
+            self.after_try(id, NextTry::Now);
         }
         self.try_ready();
     }
@@ -488,7 +488,7 @@ impl Waits {
             self.later.pop_first();
             self.steps += LOOK_UP;
             if self.asked.contains_key(&id) {
-                self.look_at(id, Again::Now);
+                self.look_at(id, NextTry::Now);
                 self.try_ready();
             }
         }

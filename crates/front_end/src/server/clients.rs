@@ -13,7 +13,7 @@ use crate::state::client::Client;
 use crate::turns::LOOK_UP;
 
 /// The answer to a connection's question about all clients.
-enum Told {
+enum ClientsAnswer {
     Text(String),
     Number(i64),
     Ok,
@@ -34,35 +34,35 @@ impl<P: Plane> Server<P> {
         }
         let peer = self.peers.at(index);
         let answer = match ask {
-            Ask::Info => Told::Text(format!("{}\n", peer.connection.describe())),
+            Ask::Info => ClientsAnswer::Text(format!("{}\n", peer.connection.describe())),
             Ask::List(listed) => {
                 let list = self.list(&listed);
                 self.shared.turn.copy(list.len());
-                Told::Text(list)
+                ClientsAnswer::Text(list)
             }
             Ask::Kill(kill) => {
                 let killed = self.kill(itself, |client| kill.fits(client));
                 match (kill.is_old, killed) {
-                    (false, killed) => Told::Number(killed as i64),
-                    (true, 0) => Told::Error("ERR No such client".to_owned()),
-                    (true, _) => Told::Ok,
+                    (false, killed) => ClientsAnswer::Number(killed as i64),
+                    (true, 0) => ClientsAnswer::Error("ERR No such client".to_owned()),
+                    (true, _) => ClientsAnswer::Ok,
                 }
             }
             Ask::LoadUsers => match acl::read_again(&self.shared) {
                 Ok(()) => {
                     self.end_former_users(itself);
-                    Told::Ok
+                    ClientsAnswer::Ok
                 }
-                Err(why) => Told::Error(format!("ERR the users stay as they were: {why}")),
+                Err(why) => ClientsAnswer::Error(format!("ERR the users stay as they were: {why}")),
             },
         };
         let peer = self.peers.at(index);
         peer.connection
             .on_told(number, &self.shared, |writer| match answer {
-                Told::Text(text) => writer.verbatim(&text),
-                Told::Number(number) => writer.integer(number),
-                Told::Ok => writer.status("OK"),
-                Told::Error(why) => writer.error(why),
+                ClientsAnswer::Text(text) => writer.verbatim(&text),
+                ClientsAnswer::Number(number) => writer.integer(number),
+                ClientsAnswer::Ok => writer.status("OK"),
+                ClientsAnswer::Error(why) => writer.error(why),
             });
         peer.connection.run(&self.shared);
         true

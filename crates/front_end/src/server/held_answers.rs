@@ -20,23 +20,29 @@ const ENOUGH_BYTES: usize = 16 << 10;
 
 /// The end of the wait of one connection's answers, if they wait.
 #[derive(Default)]
-pub(crate) struct Hold(Option<Instant>);
+pub(crate) struct HoldTime(Option<Instant>);
 
 /// The connections whose answers wait.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct HeldAnswers {
     /// The ends of the waits in order, since all wait equally long.
     due: VecDeque<(Instant, Waiter)>,
 }
 
-impl Held {
+impl HeldAnswers {
     /// Returns true if a connection's answers, of `bytes` bytes, wait until others have joined
     /// them. Then [`take_due`](Self::take_due) returns the connection when they have waited long
     /// enough.
-    pub fn keeps(&mut self, hold: &mut Hold, whose: Waiter, now: Instant, bytes: usize) -> bool {
+    pub fn keeps(
+        &mut self,
+        hold: &mut HoldTime,
+        whose: Waiter,
+        now: Instant,
+        bytes: usize,
+    ) -> bool {
         let is_over = hold.0.is_some_and(|until| until <= now);
         if is_over || bytes == 0 || bytes >= ENOUGH_BYTES {
-            *hold = Hold::default();
+            *hold = HoldTime::default();
             return false;
         }
         if hold.0.is_none() {
@@ -68,8 +74,11 @@ mod tests {
     fn answers_wait_but_only_for_a_moment_and_not_if_they_are_long() {
         let now = Instant::now();
         let [first, second] = [1, 2].map(|client| Waiter { index: 7, client });
-        let (mut held, mut holds) = (Held::default(), [Hold::default(), Hold::default()]);
-        let mut keeps = |held: &mut Held, whose: Waiter, after, bytes| {
+        let (mut held, mut holds) = (
+            HeldAnswers::default(),
+            [HoldTime::default(), HoldTime::default()],
+        );
+        let mut keeps = |held: &mut HeldAnswers, whose: Waiter, after, bytes| {
             let hold = &mut holds[whose.client as usize - 1];
             held.keeps(hold, whose, now + after, bytes)
         };

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use mio::Registry;
 
 use crate::connection::Connection;
-use crate::server::held_answers::Hold;
+use crate::server::held_answers::HoldTime;
 use crate::server::herald::Confirmation;
 use crate::server::stream::Stream;
 use crate::state::client::Client;
@@ -21,7 +21,7 @@ pub(super) struct Peer {
     /// True if the server has counted this connection among those with commands in flight.
     pub is_under_way: bool,
     /// The end of the wait of answers that wait for further ones, to be sent together.
-    pub hold: Hold,
+    pub hold: HoldTime,
     /// The wait of subscriptions' answers until the other front ends can know of them.
     pub confirmation: Confirmation,
     /// The bytes of memory that the server has counted for this connection.
@@ -36,7 +36,7 @@ impl Peer {
             stream,
             is_closing: false,
             is_under_way: false,
-            hold: Hold::default(),
+            hold: HoldTime::default(),
             confirmation: Confirmation::default(),
             memory: 0,
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::log::Plane;
 use crate::metrics::Metrics;
 use crate::server::Server;
-use crate::server::held_answers::Hold;
+use crate::server::held_answers::HoldTime;
 use crate::server::to_log::ToLog;
 use crate::state::waiter::Waiter;
 use crate::turns::LOOK_UP;
@@ -94,7 +94,7 @@ impl<P: Plane> Server<P> {
         let (connection, client) = (&peer.connection, peer.connection.client.id);
         let has_room = connection.answer_bytes() <= connection.output_limit(&self.shared);
         if !connection.has_followers() || !has_room {
-            peer.hold = Hold::default();
+            peer.hold = HoldTime::default();
             return false;
         }
         let (whose, now) = (Waiter { index, client }, Instant::now());

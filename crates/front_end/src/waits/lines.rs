@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 /// A place in a line: the position of the client that has waited longest, and the question's id.
-type Place = (u64, u64);
+type LinePosition = (u64, u64);
 
 /// The position of a question that is being tried. It is lower than all others, so no other
 /// question can get before it.
@@ -15,10 +15,10 @@ const HELD: u64 = 0;
 
 #[derive(Default)]
 pub(crate) struct Lines {
-    of_keys: HashMap<Vec<u8>, BTreeSet<Place>>,
+    of_keys: HashMap<Vec<u8>, BTreeSet<LinePosition>>,
     standing: HashMap<u64, Standing>,
     /// The questions that are first in all of their lines and aren't being tried yet.
-    ready: BTreeSet<Place>,
+    ready: BTreeSet<LinePosition>,
     /// The number of places looked up since the last call of [`take_steps`](Self::take_steps).
     steps: usize,
 }
@@ -79,7 +79,7 @@ impl Lines {
 
     /// Counts that the question at `place` is first in one line more, if `is_first`, or in one line
     /// less.
-    fn count(&mut self, place: Option<Place>, is_first: bool) {
+    fn count(&mut self, place: Option<LinePosition>, is_first: bool) {
         let Some((position, id)) = place else { return };
         let Some(standing) = self.standing.get_mut(&id) else {
             return;

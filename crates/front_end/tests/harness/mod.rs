@@ -73,9 +73,9 @@ pub struct Readers {
     pub asked: AtomicU64,
 }
 
-struct Held(Box<dyn Reader>, Arc<Readers>);
+struct PausableReader(Box<dyn Reader>, Arc<Readers>);
 
-impl Reader for Held {
+impl Reader for PausableReader {
     fn read(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Result<(), replica::Error> {
         self.1.asked.fetch_add(1, Ordering::Relaxed);
         while self.1.held.load(Ordering::Relaxed) {
@@ -182,7 +182,7 @@ impl Cluster {
             let reader = asked.ok().and_then(|()| answers.recv().ok());
             let reader = reader.ok_or("the worker has ended")?;
             opens.opened.fetch_add(1, Ordering::Relaxed);
-            Ok(Box::new(Held(reader, opens.clone())))
+            Ok(Box::new(PausableReader(reader, opens.clone())))
         }));
         let (ask, reads) = mpsc::channel();
         front_end.mailbox().reads(Arc::new(move |pid, reads| {
