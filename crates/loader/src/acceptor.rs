@@ -17,14 +17,14 @@ use crate::layout::{
     AcceptorPartition, AcceptorSlot, LongValue, MAX_REPLICAS, Membership, Replicas, Report,
     SHORT_VALUE, TOLD_STARTS,
 };
+use crate::map_place::MapPlace;
 use crate::object::{Object, Result};
-use crate::place::Place;
 use crate::sys::{Mapped, atomic32, atomic64};
 
 /// One group's acceptor in the network.
 #[derive(Debug)]
 pub struct Acceptor {
-    place: Place,
+    place: MapPlace,
     pub(crate) members: Mapped<Membership>,
     pub(crate) partitions: Mapped<AcceptorPartition>,
     pub(crate) slots: Mapped<AcceptorSlot>,
@@ -35,7 +35,7 @@ pub struct Acceptor {
 impl Acceptor {
     /// Creates the acceptor at `place`. A memory that is still empty gets `nonce`; one that isn't
     /// keeps its own.
-    pub fn new(object: &Object, place: Place, nonce: u64) -> Result<Acceptor> {
+    pub fn new(object: &Object, place: MapPlace, nonce: u64) -> Result<Acceptor> {
         if nonce == 0 {
             return Err("a boot nonce is never 0".into());
         }
@@ -234,7 +234,7 @@ impl Acceptor {
     }
 
     /// Returns the place in the node's maps.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &MapPlace {
         &self.place
     }
 

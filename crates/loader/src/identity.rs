@@ -8,9 +8,9 @@ use std::path::Path;
 use aya::maps::MapInfo;
 
 use crate::layout::Identity;
+use crate::map_place::MapPlace;
 use crate::object::{Result, Role, whole};
 use crate::pins::Pins;
-use crate::place::Place;
 use crate::sys::{Mapped, create_mapped_array, pin};
 
 /// The form of what nodes pin: counts up with each change of a map that outlives its process, in
@@ -23,7 +23,7 @@ const NAME: &str = "identity";
 impl Pins {
     /// Claims an empty directory for this role with these groups; refuses one that belongs to
     /// anything else.
-    pub fn claim(&self, role: Role, places: &[Place]) -> Result<()> {
+    pub fn claim(&self, role: Role, places: &[MapPlace]) -> Result<()> {
         let wanted: Vec<Identity> = places.iter().map(|place| identity(role, place)).collect();
         let path = self.path().join(NAME);
         if !path.exists() {
@@ -96,7 +96,7 @@ fn role_number(role: Role) -> u16 {
     1 + place.expect("it is one") as u16
 }
 
-fn identity(role: Role, place: &Place) -> Identity {
+fn identity(role: Role, place: &MapPlace) -> Identity {
     let deployment = &place.deployment;
     Identity {
         format: FORMAT,

@@ -14,8 +14,8 @@ use crate::banks::Banks;
 use crate::layout::{
     LeaderBank, LeaderGroup, LeaderPartition, LeaderPartitionBank, Preemption, Replicas,
 };
+use crate::map_place::MapPlace;
 use crate::object::{Object, Result, Role};
-use crate::place::Place;
 use crate::sys::{Mapped, atomic32, atomic64};
 
 /// A flag in `next`: a command over several partitions is about to take an instance.
@@ -24,7 +24,7 @@ const NEXT_LOCKED: u64 = 1 << 63;
 /// One group's leader, or sequencer, in the network.
 #[derive(Debug)]
 pub struct Leader {
-    place: Place,
+    place: MapPlace,
     leaders: Mapped<LeaderGroup>,
     partitions: Mapped<LeaderPartition>,
     banks: Banks,
@@ -35,7 +35,7 @@ pub struct Leader {
 impl Leader {
     /// Creates the leader at `place`. A memory that is still empty gets `nonce`; one that isn't
     /// keeps its own.
-    pub fn new(object: &Object, place: Place, nonce: u64) -> Result<Leader> {
+    pub fn new(object: &Object, place: MapPlace, nonce: u64) -> Result<Leader> {
         if nonce == 0 {
             return Err("a boot nonce is never 0".into());
         }
@@ -130,7 +130,7 @@ impl Leader {
     }
 
     /// Returns the place in the node's maps.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &MapPlace {
         &self.place
     }
 

@@ -11,8 +11,8 @@ use crate::layout::{
     Configurations, Decision, Known, LearnerPartition, LearnerSlot, MAX_KNOWN, MAX_TRUSTED,
     PARTITION_AWAKE, PARTITION_HAS_FLOOR, PARTITION_SHOW_VOTES, Trusted,
 };
+use crate::map_place::MapPlace;
 use crate::object::{MAX_RINGS, Object, Result};
-use crate::place::Place;
 use crate::sys::{Mapped, atomic32, atomic64};
 
 /// Returns the head of a ring's record. The value lies behind it; bytes behind the value have no
@@ -36,14 +36,14 @@ pub struct Learner {
 /// program.
 #[derive(Debug)]
 pub struct Windows {
-    place: Place,
+    place: MapPlace,
     partitions: Mapped<LearnerPartition>,
 }
 
 impl Learner {
     /// Creates the learner at `place`; its partitions' decisions go to the rings from `first_ring`
     /// on.
-    pub fn new(object: &Object, place: Place, first_ring: usize) -> Result<Learner> {
+    pub fn new(object: &Object, place: MapPlace, first_ring: usize) -> Result<Learner> {
         let learner = Learner::in_network(object, place)?;
         learner.windows.use_rings(first_ring)?;
         Ok(learner)
@@ -51,7 +51,7 @@ impl Learner {
 
     /// Returns the learner at `place` in the network, whose decisions leave as DELIVER: it has no
     /// rings.
-    pub fn in_network(object: &Object, place: Place) -> Result<Learner> {
+    pub fn in_network(object: &Object, place: MapPlace) -> Result<Learner> {
         let configurations: Mapped<Configurations> = object.memory("configurations")?;
         let first = configurations.get(place.index as usize).known[0][0];
         Ok(Learner {
@@ -129,7 +129,7 @@ impl Learner {
     }
 
     /// Returns the place in the node's maps.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &MapPlace {
         &self.windows.place
     }
 
@@ -155,7 +155,7 @@ impl Learner {
 
 impl Windows {
     /// Returns those of the learner, or the receiver, at `place`.
-    pub fn open(object: &Object, place: Place) -> Result<Windows> {
+    pub fn open(object: &Object, place: MapPlace) -> Result<Windows> {
         Ok(Windows {
             place,
             partitions: object.memory("partitions")?,
@@ -178,7 +178,7 @@ impl Windows {
     }
 
     /// Returns the place in the node's maps.
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &MapPlace {
         &self.place
     }
 

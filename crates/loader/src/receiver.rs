@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use paxos::{Epoch, Instance, NodeId, PartitionId};
 
 use crate::learner::Windows;
+use crate::map_place::MapPlace;
 use crate::object::{Object, Result};
-use crate::place::Place;
 use crate::sys::{Mapped, atomic64};
 
 /// One group's receiver in XDP.
@@ -21,7 +21,7 @@ pub struct Receiver {
 impl Receiver {
     /// Creates the receiver at `place`; its partitions' messages go to the rings from `first_ring`
     /// on.
-    pub fn new(object: &Object, place: Place, first_ring: usize) -> Result<Receiver> {
+    pub fn new(object: &Object, place: MapPlace, first_ring: usize) -> Result<Receiver> {
         let windows = Windows::open(object, place)?;
         windows.use_rings(first_ring)?;
         Ok(Receiver {

@@ -9,8 +9,8 @@ use paxos::{Packet, Reason, To, Verdict};
 
 use crate::frame;
 use crate::layout::{COUNTERS, Device, Link, MAX_MEMBERS, MulticastMember};
+use crate::map_place::MapPlace;
 use crate::object::{Object, Result, Role};
-use crate::place::Place;
 use crate::sys::test_run;
 use crate::user_space_program::has_stamped_vector;
 
@@ -69,7 +69,7 @@ pub struct Runner {
 pub type Step = (Vec<(To, Vec<u8>)>, Verdict);
 
 /// Returns the device to which test frames are addressed.
-pub fn test_device(place: &Place) -> Device {
+pub fn test_device(place: &MapPlace) -> Device {
     Device {
         cluster: place.deployment.cluster,
         node: place.deployment.node,

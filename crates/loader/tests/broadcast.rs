@@ -20,9 +20,9 @@ use loader::frame;
 use loader::interface::Interface;
 use loader::layout::{Link, MulticastMember};
 use loader::leader::Leader;
+use loader::map_place::{self, MapPlace};
 use loader::members::octets;
 use loader::object::{Object, Role, Sizes};
-use loader::place::{self, Place};
 use loader::run::test_device;
 use loader::sys::pin_to_cpu;
 use measure::generator::{Generator, Target, can_be_copied};
@@ -220,10 +220,10 @@ impl Network {
         let mut object = Object::load(dir, Role::Leader, &sizes).expect("it loads");
         let mut first_partition = 0;
         for (index, (group, partitions, _)) in GROUPS.into_iter().enumerate() {
-            let place = Place {
+            let place = MapPlace {
                 index: index as u32,
                 first_partition,
-                ..Place::only(deployment(group, partitions), 1)
+                ..MapPlace::only(deployment(group, partitions), 1)
             };
             first_partition += u32::from(partitions);
             let leader = Leader::new(&object, place, 1).expect("it has room");
@@ -241,7 +241,7 @@ impl Network {
                     g: 0,
                 })
                 .expect("a new leader");
-            place::open(&mut object, &place, 0, &test_device(&place)).expect("it fits");
+            map_place::open(&mut object, &place, 0, &test_device(&place)).expect("it fits");
         }
         self.switch.inside(|| self.wire(&mut object, v6));
         let (target, attached) = match mode {
@@ -414,10 +414,10 @@ fn next(object: &Object, group: u16, pid: u16) -> u64 {
     let mut first_partition = 0;
     for (index, (number, partitions, _)) in GROUPS.into_iter().enumerate() {
         if number == group {
-            let place = Place {
+            let place = MapPlace {
                 index: index as u32,
                 first_partition,
-                ..Place::only(deployment(group, partitions), 1)
+                ..MapPlace::only(deployment(group, partitions), 1)
             };
             return Leader::new(object, place, 1)
                 .expect("it is there")

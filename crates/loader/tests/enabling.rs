@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst, fence};
 use common::random::{PARTITIONS, deployment};
 use common::{Loaded, first_enable, objects_or_skip};
 use loader::layout::{AcceptorPartition, Membership};
+use loader::map_place::MapPlace;
 use loader::object::Role;
-use loader::place::Place;
 use paxos::wire::value::Probe;
 use paxos::{Header, MsgType, PartitionId, Reason, Round, Verdict};
 
@@ -18,7 +18,7 @@ const SLOTS: u64 = 16;
 const ORDERS: u64 = 20_000;
 
 fn acceptor(dir: &std::path::Path) -> Loaded {
-    let place = Place::only(deployment(21), SLOTS);
+    let place = MapPlace::only(deployment(21), SLOTS);
     Loaded::new(dir, Role::Acceptor, place, 1)
 }
 

@@ -12,8 +12,8 @@ use common::random::{SLOTS, deployment};
 use common::{Control, Loaded, configuration, first_enable, objects_or_skip};
 use loader::frame;
 use loader::layout::{Decision, Link, MulticastMember, Route, RouteKey};
+use loader::map_place::MapPlace;
 use loader::object::{Object, Role, Sizes};
-use loader::place::Place;
 use loader::ring::Ring;
 use loader::run::{Runner, action, counter};
 use paxos::wire::TAG_LEN;
@@ -54,7 +54,7 @@ fn numbered(text: &str) -> impl Iterator<Item = (&str, u16)> {
 }
 
 fn acceptor(dir: &Path) -> Loaded {
-    let place = Place::only(deployment(11), SLOTS);
+    let place = MapPlace::only(deployment(11), SLOTS);
     let loaded = Loaded::new(dir, Role::Acceptor, place, 1);
     let acceptor = loaded.role.acceptor();
     acceptor.enable(&first_enable(1)).expect("its nonce");
@@ -328,7 +328,7 @@ fn vote(inst: u64, swid: u16, value: &[u8]) -> Vec<u8> {
 #[test]
 fn decisions_reach_the_ring_and_a_full_one_counts_no_vote() {
     let Some(dir) = objects_or_skip() else { return };
-    let place = Place::only(deployment(11), 1 << 16);
+    let place = MapPlace::only(deployment(11), 1 << 16);
     let mut learner = Loaded::with_flags(&dir, Role::Learner, place, 1, 0);
     learner
         .role
@@ -388,7 +388,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[test]
 fn a_reader_that_says_so_is_woken() {
     let Some(dir) = objects_or_skip() else { return };
-    let place = Place::only(deployment(11), 1 << 10);
+    let place = MapPlace::only(deployment(11), 1 << 10);
     let mut learner = Loaded::with_flags(&dir, Role::Learner, place, 1, 0);
     learner.role.learner().learn(&configuration(1, &[11]));
     let ring = Ring::open(&learner.object, 1).expect("a ring");

@@ -5,8 +5,8 @@ mod common;
 
 use common::stopping::{self, header};
 use common::{Loaded, objects_or_skip};
+use loader::map_place::MapPlace;
 use loader::object::Role;
-use loader::place::Place;
 use paxos::auth::{Algorithm, KeyId, KeyPair, Keyring, NODES};
 use paxos::wire::Tag;
 use paxos::{Deployment, Header, MsgType, Packet, Program, Verdict};
@@ -63,7 +63,7 @@ fn leader(dir: &std::path::Path) -> Loaded {
         max_value: 64,
         node: 9,
     };
-    let mut leader = Loaded::new(dir, Role::Leader, Place::only(deployment, 64), 1);
+    let mut leader = Loaded::new(dir, Role::Leader, MapPlace::only(deployment, 64), 1);
     let told = leader.object.sign_with(&keyring());
     told.expect("there is a map");
     leader

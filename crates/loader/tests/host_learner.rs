@@ -9,8 +9,8 @@ use common::{Control, Loaded, configuration, objects_or_skip};
 use loader::frame;
 use loader::layout::GROUP_PASS_OTHERS;
 use loader::learner::{Learner, decision};
+use loader::map_place::MapPlace;
 use loader::object::Role;
-use loader::place::Place;
 use loader::ring::Ring;
 use loader::run::action;
 use paxos::{Deployment, Header, MsgType, NodeId, Reason, Round, Verdict};
@@ -28,7 +28,7 @@ impl Host {
             partitions: 1,
             max_value: 1024,
         };
-        let place = Place::only(deployment, SLOTS);
+        let place = MapPlace::only(deployment, SLOTS);
         let host = Loaded::with_flags(dir, Role::Learner, place, 1, GROUP_PASS_OTHERS);
         Learner::trust(&host.object, &[51, 52]).expect("a map");
         let host = Host(host);

@@ -10,9 +10,9 @@ use loader::attach::Mode;
 use loader::forwarder::Forwarder;
 use loader::interface::Interface;
 use loader::layout::Device;
+use loader::map_place::{self, MapPlace};
 use loader::object::{Object, Role, Sizes};
 use loader::occupant::Occupant;
-use loader::place::{self, Place};
 use loader::switch::Switch;
 use measure::network::{Namespace, veth};
 use paxos::Deployment;
@@ -40,7 +40,7 @@ fn open(object: &mut Object, cluster: u32) {
         ip4: [10, 9, 0, 1],
         ..Device::default()
     };
-    place::open(object, &Place::only(deployment, 16), 0, &device).expect("it fits");
+    map_place::open(object, &MapPlace::only(deployment, 16), 0, &device).expect("it fits");
 }
 
 #[test]

@@ -6,8 +6,8 @@ mod common;
 use common::mount::Mount;
 use loader::identity::FORMAT;
 use loader::layout::Identity;
+use loader::map_place::MapPlace;
 use loader::object::Role;
-use loader::place::Place;
 use loader::sys::Mapped;
 use paxos::Deployment;
 
@@ -15,7 +15,7 @@ const NODE: &str = "acceptor-1";
 const CLUSTER: u32 = 0xc1;
 
 /// Groups by number, partitions and slots.
-fn places(cluster: u32, node: u16, groups: &[(u16, u16, u64)]) -> Vec<Place> {
+fn places(cluster: u32, node: u16, groups: &[(u16, u16, u64)]) -> Vec<MapPlace> {
     let place = |&(group, partitions, slots): &(u16, u16, u64)| {
         let deployment = Deployment {
             cluster,
@@ -24,12 +24,12 @@ fn places(cluster: u32, node: u16, groups: &[(u16, u16, u64)]) -> Vec<Place> {
             max_value: 64,
             node,
         };
-        Place::only(deployment, slots)
+        MapPlace::only(deployment, slots)
     };
     groups.iter().map(place).collect()
 }
 
-fn claim(mount: &Mount, own: &[Place]) -> Result<(), String> {
+fn claim(mount: &Mount, own: &[MapPlace]) -> Result<(), String> {
     mount.pins(CLUSTER, NODE).claim(Role::Acceptor, own)
 }
 
@@ -41,7 +41,7 @@ fn what_is_left_is_found_by_its_owner_alone() {
     let own = places(CLUSTER, 21, &[(1, 2, 16), (2, 4, 8)]);
     claim(&mount, &own).expect("nobody's");
     claim(&mount, &own).expect("its own");
-    let refused = |role, places: &[Place], why: &str| {
+    let refused = |role, places: &[MapPlace], why: &str| {
         let refusal = mount
             .pins(CLUSTER, NODE)
             .claim(role, places)

@@ -12,8 +12,8 @@ use common::random::deployment;
 use common::{Loaded, configuration, first_enable, objects_or_skip};
 use loader::frame;
 use loader::layout::{DEVICE_KNOWS_ASKERS, DEVICE_KNOWS_NODES, Device};
+use loader::map_place::MapPlace;
 use loader::object::Role;
-use loader::place::Place;
 use loader::run::test_device;
 use paxos::{Header, MsgType, Reason, Round, Verdict};
 
@@ -25,7 +25,7 @@ const NOWHERE: u16 = 13;
 
 /// Loads a role that knows where nodes are, and accepts packets only from there.
 fn knowing(dir: &std::path::Path, role: Role, v6: bool) -> Loaded {
-    let place = Place::only(deployment(21), 16);
+    let place = MapPlace::only(deployment(21), 16);
     let mut loaded = Loaded::new(dir, role, place, 1);
     match role {
         Role::Acceptor => loaded.role.acceptor().enable(&first_enable(1)).unwrap(),
@@ -109,7 +109,7 @@ fn clients_are_where_they_may_be() {
             let mut loaded = knowing(&dir, role, v6);
             let device = Device {
                 flags: DEVICE_KNOWS_NODES | DEVICE_KNOWS_ASKERS,
-                ..test_device(&Place::only(deployment(21), 16))
+                ..test_device(&MapPlace::only(deployment(21), 16))
             };
             loaded.object.set_device(&device).unwrap();
             let everywhere = [[0; 4].into(), [0; 16].into()].map(|any: IpAddr| (any, 0));

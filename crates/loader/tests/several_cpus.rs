@@ -13,8 +13,8 @@ use common::{Loaded, configuration, objects_or_skip};
 use loader::frame;
 use loader::layout::GROUP_PASS_OTHERS;
 use loader::learner::decision;
+use loader::map_place::MapPlace;
 use loader::object::{Role, possible_cpus};
-use loader::place::Place;
 use loader::ring::Ring;
 use loader::run::{action, counter};
 use loader::sys::{pin_to_cpu, test_run};
@@ -27,7 +27,7 @@ const INSTANCES: u64 = 20_000;
 const TRIALS: u32 = 200;
 const VOTES: u64 = 4_000;
 
-fn place(partitions: u16) -> Place {
+fn place(partitions: u16) -> MapPlace {
     let deployment = Deployment {
         cluster: 0xc1,
         group: 1,
@@ -35,7 +35,7 @@ fn place(partitions: u16) -> Place {
         max_value: 64,
         node: 9,
     };
-    Place::only(deployment, 1 << 15)
+    MapPlace::only(deployment, 1 << 15)
 }
 
 fn load(dir: &Path, role: Role, partitions: u16) -> Loaded {

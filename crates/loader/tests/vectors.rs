@@ -11,8 +11,8 @@ use common::{Loaded, objects_or_skip};
 use loader::frame;
 use loader::layout::{Decision, GROUP_PASS_OTHERS};
 use loader::learner::decision;
+use loader::map_place::MapPlace;
 use loader::object::Role;
-use loader::place::Place;
 use loader::ring::Ring;
 use loader::run::{VECTOR_FEW, action, counter};
 use paxos::auth::{Algorithm, KeyId, KeyPair, Keyring, NODES};
@@ -180,7 +180,7 @@ const PARTITIONS: usize = 3;
 /// A slot, and by partition the places of the vector that lies there.
 type Got = (Instance, [Option<Instance>; PARTITIONS]);
 
-fn place(node: NodeId) -> Place {
+fn place(node: NodeId) -> MapPlace {
     let deployment = Deployment {
         cluster: 0xc1,
         group: 1,
@@ -188,7 +188,7 @@ fn place(node: NodeId) -> Place {
         max_value: 128,
         node,
     };
-    Place::only(deployment, 64)
+    MapPlace::only(deployment, 64)
 }
 
 fn sequencer(dir: &Path, node: NodeId, session: Epoch, next: &[Instance]) -> Loaded {

@@ -24,7 +24,7 @@ const ENTER: &str = "ingress.role.enter";
 
 /// The place of a group in the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RegisterPlace {
     /// The role.
     pub deployment: Deployment,
     /// Slots of a partition, a power of two.
@@ -37,7 +37,7 @@ pub struct Place {
     pub first_slot: u64,
 }
 
-impl Place {
+impl RegisterPlace {
     /// Returns the multicast group for one copy a member.
     pub fn members(&self) -> u16 {
         FIRST_MULTICAST * (1 + self.index)
@@ -145,7 +145,7 @@ pub fn any_asker() -> Vec<String> {
 }
 
 /// Returns the table entry of the role's group.
-pub fn group(place: &Place) -> String {
+pub fn group(place: &RegisterPlace) -> String {
     let Deployment {
         group,
         partitions,
@@ -169,7 +169,7 @@ pub fn beside(port: u16) -> String {
 }
 
 /// Returns the table entry with a copy's addresses.
-pub fn copy(place: &Place, copy: &Copy) -> String {
+pub fn copy(place: &RegisterPlace, copy: &Copy) -> String {
     let family = if copy.to.is_ipv4() { '4' } else { '6' };
     let partitions = if copy.port_per_partition { u16::MAX } else { 0 };
     format!(
@@ -187,7 +187,7 @@ pub fn copy(place: &Place, copy: &Copy) -> String {
 }
 
 /// Returns the empty multicast group for commands over `partitions` partitions.
-fn multicast_group(place: &Place, partitions: u16) -> String {
+fn multicast_group(place: &RegisterPlace, partitions: u16) -> String {
     format!("mc_mgrp_create {}", place.members() + partitions - 1)
 }
 
@@ -202,7 +202,7 @@ fn multicast_node(number: u8, partition: u16, port: u16) -> String {
 
 /// Puts a copy into the group for commands over `partitions` partitions. A copy is in one group
 /// only.
-fn in_multicast_group(place: &Place, partitions: u16, handle: &str) -> String {
+fn in_multicast_group(place: &RegisterPlace, partitions: u16, handle: &str) -> String {
     let group = place.members() + partitions - 1;
     format!("mc_node_associate {group} {handle}")
 }
@@ -237,7 +237,7 @@ pub fn remove_multicast(dump: &str) -> Vec<String> {
 /// Makes a group's multicast: `members` copies of each command by `port`, and as many for each of
 /// the partitions that one may name. `run` runs lines.
 pub fn make_multicast(
-    place: &Place,
+    place: &RegisterPlace,
     members: u8,
     port: u16,
     mut run: impl FnMut(&[String]) -> Result<String>,

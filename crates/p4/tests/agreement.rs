@@ -11,7 +11,7 @@ use loader::frame;
 use loader::run::counter;
 use p4::programs::{Build, MAX_VALUE};
 use p4::role::{Role, Stamps};
-use p4::tables::{self, Configurations, Copy, Place};
+use p4::tables::{self, Configurations, Copy, RegisterPlace};
 use paxos::wire::value::Vector;
 use paxos::{
     Configuration, Deployment, Enable, Flags, Header, Member, MsgType, NodeId, Packet, Program,
@@ -266,8 +266,8 @@ fn deployment(node: NodeId) -> Deployment {
 }
 
 /// Returns the place of a role, which has a number so that its multicast is its own.
-fn place(at: usize, node: NodeId) -> Place {
-    Place {
+fn place(at: usize, node: NodeId) -> RegisterPlace {
+    RegisterPlace {
         deployment: deployment(node),
         slots: 64,
         index: at as u16,
@@ -292,7 +292,7 @@ fn address(node: NodeId, v6: bool) -> SocketAddr {
     SocketAddr::new(ip, frame::PORT)
 }
 
-fn entries(place: &Place, v6: bool) -> Vec<String> {
+fn entries(place: &RegisterPlace, v6: bool) -> Vec<String> {
     let at = &place.deployment;
     let own = address(at.node, v6);
     let mut lines = vec![

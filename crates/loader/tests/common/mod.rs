@@ -18,13 +18,14 @@ use loader::layout::{
     SHORT_VALUE,
 };
 use loader::learner::{Windows, decision};
+use loader::map_place::MapPlace;
 use loader::object::{Object, Role, Sizes};
-use loader::place::Place;
 use loader::ring::Ring;
 use loader::run::{Runner, action, test_device};
 use loader::sys::{Mapped, Shared};
 use loader::{
-    acceptor::Acceptor, leader::Leader, learner::Learner, object, place, receiver::Receiver, run,
+    acceptor::Acceptor, leader::Leader, learner::Learner, map_place, object, receiver::Receiver,
+    run,
 };
 use paxos::learner::SlotView;
 use paxos::{
@@ -106,14 +107,14 @@ pub enum Control {
 }
 
 impl Loaded {
-    pub fn new(dir: &std::path::Path, role: Role, place: Place, nonce: u64) -> Loaded {
+    pub fn new(dir: &std::path::Path, role: Role, place: MapPlace, nonce: u64) -> Loaded {
         Loaded::with_flags(dir, role, place, nonce, GROUP_DELIVER)
     }
 
     pub fn with_flags(
         dir: &std::path::Path,
         role: Role,
-        place: Place,
+        place: MapPlace,
         nonce: u64,
         flags: u32,
     ) -> Loaded {
@@ -121,7 +122,7 @@ impl Loaded {
         Loaded::of(object, place, nonce, flags)
     }
 
-    fn of(mut object: Object, place: Place, nonce: u64, flags: u32) -> Loaded {
+    fn of(mut object: Object, place: MapPlace, nonce: u64, flags: u32) -> Loaded {
         // Copies are counted per CPU, and this thread is the network.
         let cpu = cpu::stay();
         let role = object.role();
@@ -134,7 +135,7 @@ impl Loaded {
             Role::Receiver => Control::Receiver(Receiver::new(&object, place, 0).unwrap()),
             Role::Forwarder => unreachable!("no state"),
         };
-        place::open(&mut object, &place, flags, &test_device(&place)).expect("it fits");
+        map_place::open(&mut object, &place, flags, &test_device(&place)).expect("it fits");
         let runner = Runner::new(&mut object, place.deployment.group).expect("it runs");
         let memory = control.maps().iter().map(|name| object.words(name));
         Loaded {
@@ -170,7 +171,7 @@ impl Loaded {
     }
 }
 
-fn sizes(place: &Place) -> Sizes {
+fn sizes(place: &MapPlace) -> Sizes {
     Sizes::of(1, place.deployment.partitions, place.slots as u32)
 }
 
@@ -232,7 +233,7 @@ impl Control {
 pub struct XdpDevice {
     dir: PathBuf,
     pub loaded: Loaded,
-    place: Place,
+    place: MapPlace,
     /// The rings of a learner or receiver in a host, one for each partition.
     rings: Vec<Ring>,
 }
@@ -255,7 +256,7 @@ impl XdpDevice {
             script::Role::HostLearner => (Role::Learner, GROUP_PASS_OTHERS),
             script::Role::Receiver => (Role::Receiver, GROUP_PASS_OTHERS),
         };
-        let place = Place::only(setup.deployment, setup.slots as u64);
+        let place = MapPlace::only(setup.deployment, setup.slots as u64);
         let object = Object::load(dir, role, &sizes(&place))?;
         let mut loaded = Loaded::of(object, place, setup.nonce, flags);
         loaded.runner.v6 = v6;

@@ -7,8 +7,8 @@ use std::thread;
 
 use loader::frame;
 use loader::layout::Stop;
+use loader::map_place::MapPlace;
 use loader::object::{Role, possible_cpus};
-use loader::place::Place;
 use loader::sys::{pin_to_cpu, test_run};
 use paxos::{Deployment, Header, Instance, MsgType, NodeId, PartitionId, Program, Round};
 
@@ -29,7 +29,12 @@ pub fn load(dir: &Path, role: Role, partitions: u16) -> Loaded {
         max_value: 64,
         node: 9,
     };
-    Loaded::new(&dir.join("stopping"), role, Place::only(deployment, 64), 1)
+    Loaded::new(
+        &dir.join("stopping"),
+        role,
+        MapPlace::only(deployment, 64),
+        1,
+    )
 }
 
 pub fn header(msgtype: MsgType, swid: NodeId, epoch: u32) -> Header {

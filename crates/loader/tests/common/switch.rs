@@ -10,9 +10,9 @@ use loader::layout::{
     CALL_FORWARDER, CALL_WITHIN, DEVICE_WITHIN, GROUP_DELIVER, Link, MulticastMember, PORT_WITHIN,
     Route, RouteKey,
 };
+use loader::map_place::{self, MapPlace};
 use loader::members::octets;
 use loader::object::{Object, Role, Sizes};
-use loader::place::{self, Place};
 use loader::run::{Runner, test_device};
 use paxos::{Configuration, Deployment, Enable, Epoch, NodeId, Program};
 
@@ -55,7 +55,7 @@ impl Switch {
             role_at(
                 dir,
                 role,
-                Place::only(Deployment { node, ..deployment }, slots),
+                MapPlace::only(Deployment { node, ..deployment }, slots),
                 v6,
             )
         };
@@ -170,7 +170,7 @@ pub fn address(node: NodeId, v6: bool) -> IpAddr {
 }
 
 /// Returns a role as its node makes it ready, with nothing to do yet.
-fn role_at(dir: &Path, role: Role, place: Place, v6: bool) -> Loaded {
+fn role_at(dir: &Path, role: Role, place: MapPlace, v6: bool) -> Loaded {
     let mut loaded = Loaded::new(dir, role, place, 1);
     let object = &mut loaded.object;
     let ports = vec![PORT; members(role).len()];
@@ -190,7 +190,7 @@ fn role_at(dir: &Path, role: Role, place: Place, v6: bool) -> Loaded {
         false => device.ip4.copy_from_slice(&own[..4]),
         true => device.ip6 = own,
     }
-    place::open(object, &place, GROUP_DELIVER, &device).expect("it fits");
+    map_place::open(object, &place, GROUP_DELIVER, &device).expect("it fits");
     loaded
 }
 

@@ -18,8 +18,8 @@ use common::host::Host;
 use common::random::{self, Near, PARTITIONS, SLOTS, TRUSTED, deployment};
 use common::{Loaded, number, objects_or_skip};
 use loader::layout::{GROUP_DELIVER, GROUP_PASS_OTHERS};
+use loader::map_place::MapPlace;
 use loader::object::Role;
-use loader::place::Place;
 use loader::run::Step;
 use paxos::auth::NODES;
 use paxos::nopaxos::ReceiverSettings;
@@ -170,7 +170,7 @@ struct Pair {
 
 impl Pair {
     fn new(dir: &std::path::Path, role: Role, flags: u32, seed: u64) -> Pair {
-        let place = Place::only(deployment(NODE), SLOTS);
+        let place = MapPlace::only(deployment(NODE), SLOTS);
         let rust = match role {
             Role::Acceptor => Rust::Acceptor(paxos::Acceptor::new(
                 deployment(NODE),

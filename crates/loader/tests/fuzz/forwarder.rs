@@ -7,8 +7,8 @@ use std::path::Path;
 
 use loader::frame;
 use loader::layout::{COUNTERS, Link, Route, RouteKey};
+use loader::map_place::{self, MapPlace};
 use loader::object::{Object, Role, Sizes};
-use loader::place::{self, Place};
 use loader::run::{Runner, action, counter, test_device};
 use test_world::Rng;
 
@@ -203,7 +203,7 @@ impl Switch {
 
 /// Loads an acceptor whose only member is a role of its switch; that role is the acceptor itself.
 fn acceptor(dir: &Path) -> Loaded {
-    let place = Place::only(deployment(11), SLOTS);
+    let place = MapPlace::only(deployment(11), SLOTS);
     let mut acceptor = Loaded::new(dir, Role::Acceptor, place, 1);
     let object = &mut acceptor.object;
     let mut links = object.memory::<Link>("port_links").expect("a map").copy();
@@ -213,7 +213,7 @@ fn acceptor(dir: &Path) -> Loaded {
     object
         .multicast_to(&[LOOPBACK], true)
         .expect("there is room");
-    place::open(object, &place, 0, &test_device(&place)).expect("it fits");
+    map_place::open(object, &place, 0, &test_device(&place)).expect("it fits");
     acceptor
 }
 

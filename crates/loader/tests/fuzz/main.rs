@@ -21,8 +21,8 @@ use common::{Control, Loaded, first_enable, number, objects_or_skip};
 use damage::{damage, forge};
 use loader::frame;
 use loader::layout::{COUNTERS, GROUP_DELIVER, GROUP_PASS_OTHERS};
+use loader::map_place::MapPlace;
 use loader::object::Role;
-use loader::place::Place;
 use loader::run::{action, counter};
 use paxos::{Enable, Epoch, MsgType, Packet, Program, Reason, Round, Verdict};
 use test_world::Rng;
@@ -157,7 +157,7 @@ struct Counted {
 
 impl Target {
     fn new(dir: &Path, role: Role, flags: u32, seed: u64) -> Target {
-        let place = Place::only(deployment(MEMBERS[0]), SLOTS);
+        let place = MapPlace::only(deployment(MEMBERS[0]), SLOTS);
         let loaded = Loaded::with_flags(dir, role, place, 1, flags);
         let in_host = flags & GROUP_PASS_OTHERS != 0;
         let mut target = Target {

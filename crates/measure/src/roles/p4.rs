@@ -17,7 +17,7 @@ use p4::cpu_port::CpuPort;
 use p4::packet_socket::PacketSocket;
 use p4::programs::{self, Build};
 use p4::role::{Role, Stamps};
-use p4::tables::{self, Configurations, Copy, Place};
+use p4::tables::{self, Configurations, Copy, RegisterPlace};
 use paxos::auth::Algorithm;
 use paxos::{Deployment, Header, Instance, MsgType, NodeId, Program, Round};
 
@@ -207,7 +207,7 @@ impl Bench {
         let message = made.message(name);
         let outs = message.outs(copies);
         let bench = Bench::start(&made.tools, &made.program(name), message, outs)?;
-        let place = Place {
+        let place = RegisterPlace {
             deployment: Deployment {
                 max_value: programs::MAX_VALUE,
                 ..deployment(node_of(name))
@@ -309,7 +309,7 @@ fn node_of(role: &str) -> NodeId {
 }
 
 /// Returns the table entries of a role that sends `copies` copies.
-fn entries(place: &Place, copies: u8) -> Vec<String> {
+fn entries(place: &RegisterPlace, copies: u8) -> Vec<String> {
     let at = &place.deployment;
     let own: SocketAddr = ([10, 0, 0, 1], frame::PORT).into();
     let from = IpAddr::from(frame::V4_FROM);

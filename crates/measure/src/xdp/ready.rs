@@ -18,8 +18,8 @@ use loader::layout::{
 };
 use loader::leader::Leader;
 use loader::learner::Learner;
+use loader::map_place::{self, MapPlace};
 use loader::object::{Object, Result, Role, Sizes};
-use loader::place::{self, Place};
 use loader::receiver::Receiver;
 use loader::run::test_device;
 
@@ -31,7 +31,7 @@ const REPLICA: u16 = 31;
 const NONCE: u64 = 1;
 pub(super) const REQUEST: u64 = 1;
 
-fn place(node: u16) -> Place {
+fn place(node: u16) -> MapPlace {
     let deployment = Deployment {
         cluster: 0xc1,
         group: GROUP,
@@ -39,7 +39,7 @@ fn place(node: u16) -> Place {
         max_value: 1024,
         node,
     };
-    Place::only(deployment, SLOTS.into())
+    MapPlace::only(deployment, SLOTS.into())
 }
 
 fn load(dir: &Path, role: Role) -> Result<Object> {
@@ -47,7 +47,7 @@ fn load(dir: &Path, role: Role) -> Result<Object> {
 }
 
 /// Prepares a role's maps as nodes do. All nodes are at the address from which test frames come.
-fn open(object: &mut Object, place: &Place, flags: u32) -> Result<()> {
+fn open(object: &mut Object, place: &MapPlace, flags: u32) -> Result<()> {
     let nodes: Vec<_> = (0..=u16::MAX)
         .map(|node| (node, frame::V4_FROM.into()))
         .collect();
@@ -57,7 +57,7 @@ fn open(object: &mut Object, place: &Place, flags: u32) -> Result<()> {
         flags: DEVICE_KNOWS_NODES | DEVICE_KNOWS_ASKERS,
         ..test_device(place)
     };
-    place::open(object, place, flags, &device)
+    map_place::open(object, place, flags, &device)
 }
 
 /// Sends what is for the test frames' address to everybody in `multicast`, or to one interface.

@@ -20,7 +20,7 @@ use loader::neighbour::next_hops;
 use loader::run::counter;
 use p4::bmv2::Tables;
 use p4::cpu_port::CpuPort;
-use p4::tables::{self, Copy, Place};
+use p4::tables::{self, Copy, RegisterPlace};
 use p4::{Role, order};
 use paxos::wire::value::Probe;
 use paxos::{GroupId, PartitionId};
@@ -62,7 +62,7 @@ pub(crate) struct P4Plane {
 
 /// One group of the node.
 struct Group {
-    place: Place,
+    place: RegisterPlace,
     role: RefCell<Role<Rc<RefCell<CpuPort>>>>,
     members: Vec<Member>,
     /// The copies that the tables contain.
@@ -80,7 +80,7 @@ impl P4Plane {
         refuse_kernel(cluster, node)?;
         let interface = Interface::with_address(node.address.ip())?;
         let port = Rc::new(RefCell::new(CpuPort::open(interface.index)?));
-        let group = |place: Place| Group {
+        let group = |place: RegisterPlace| Group {
             place,
             role: RefCell::new(Role::new(port.clone(), place.deployment)),
             members: members(place.deployment.group),
@@ -422,7 +422,7 @@ pub(crate) struct OfGroup<'a>(&'a Group);
 
 impl<'a> OfGroup<'a> {
     /// Returns the place of the group.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> RegisterPlace {
         self.0.place
     }
 
@@ -463,13 +463,13 @@ fn askers(cluster: &ClusterFile) -> Option<Vec<(IpAddr, u8)>> {
 
 /// Returns the place of each group. Leaders and sequencers have no slots, so their groups get a
 /// single one.
-fn places(cluster: &ClusterFile, node: &Node) -> Vec<Place> {
+fn places(cluster: &ClusterFile, node: &Node) -> Vec<RegisterPlace> {
     let has_slots = matches!(
         node.role,
         cluster_file::Role::Acceptor | cluster_file::Role::Learner
     );
     let of_kernel = super::xdp::places(cluster, node).into_iter();
-    let place = |place: loader::place::Place| Place {
+    let place = |place: loader::map_place::MapPlace| RegisterPlace {
         deployment: place.deployment,
         slots: if has_slots { place.slots } else { 1 },
         index: place.index as u16,

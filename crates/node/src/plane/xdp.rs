@@ -13,10 +13,10 @@ use loader::features;
 use loader::interface::Interface;
 use loader::keyring::KernelKeyring;
 use loader::layout::{DEVICE_KNOWS_ASKERS, DEVICE_KNOWS_NODES, DEVICE_SIGNED, Device};
+use loader::map_place::{self, MapPlace};
 use loader::members::{Member, Members, octets};
 use loader::object::{self, Object, Role, Sizes};
 use loader::pins::Pins;
-use loader::place::{self, Place};
 use loader::station::Station;
 use loader::switch::Switch;
 use loader::user_space_program::{Outcome, UserSpaceProgram, copies};
@@ -32,7 +32,7 @@ use crate::{Error, Senders, listen};
 /// A role's programs and the places of its groups in their maps.
 pub(crate) struct XdpPlane {
     object: Object,
-    places: Vec<Place>,
+    places: Vec<MapPlace>,
     /// No earlier process has left any memory.
     is_new: bool,
     device: Device,
@@ -166,7 +166,7 @@ impl XdpPlane {
     }
 
     /// Returns the place of each group in the maps, in the order of the cluster file.
-    pub fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[MapPlace] {
         &self.places
     }
 
@@ -183,7 +183,7 @@ impl XdpPlane {
             return Err(trouble.into());
         }
         for place in &self.places {
-            place::open(&mut self.object, place, flags, &self.device)?;
+            map_place::open(&mut self.object, place, flags, &self.device)?;
         }
         match &self.station {
             Station::Interface(interface) => {
@@ -431,10 +431,10 @@ fn list(addresses: &[IpAddr]) -> String {
 }
 
 /// Returns the place of each group in a role's maps.
-pub(crate) fn places(cluster: &ClusterFile, node: &Node) -> Vec<Place> {
+pub(crate) fn places(cluster: &ClusterFile, node: &Node) -> Vec<MapPlace> {
     let (mut first_partition, mut first_slot) = (0, 0);
     let place = |(index, group): (usize, &crate::cluster_file::Group)| {
-        let place = Place {
+        let place = MapPlace {
             deployment: cluster.deployment(node, group),
             slots: group.slots as u64,
             index: index as u32,
@@ -448,7 +448,7 @@ pub(crate) fn places(cluster: &ClusterFile, node: &Node) -> Vec<Place> {
     cluster.groups.iter().enumerate().map(place).collect()
 }
 
-fn sizes(places: &[Place]) -> Sizes {
+fn sizes(places: &[MapPlace]) -> Sizes {
     let partitions = places.iter().map(|p| u32::from(p.deployment.partitions));
     let slots = places
         .iter()

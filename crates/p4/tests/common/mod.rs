@@ -26,7 +26,7 @@ use p4::bmv2::{CPU_PORT, Switch, Tools};
 use p4::packet_socket::PacketSocket;
 use p4::programs::Build;
 use p4::role::{Port, Role, Stamps};
-use p4::tables::{self, Configurations, Copy, Place};
+use p4::tables::{self, Configurations, Copy, RegisterPlace};
 use paxos::{Configuration, Instance, PartitionId, To, Verdict};
 use sim::script::{self, Device, Setup, Slot, State};
 
@@ -505,8 +505,8 @@ fn lines(setup: &Setup) -> Vec<String> {
     lines
 }
 
-fn place(setup: &Setup) -> Place {
-    Place {
+fn place(setup: &Setup) -> RegisterPlace {
+    RegisterPlace {
         deployment: setup.deployment,
         slots: setup.slots as u64,
         index: 0,

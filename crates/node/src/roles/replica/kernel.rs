@@ -16,8 +16,8 @@ use loader::attach::Attachment;
 use loader::interface::Interface;
 use loader::layout::{Decision, GROUP_PASS_OTHERS};
 use loader::learner::{Learner, Windows, decision};
+use loader::map_place::{self, MapPlace};
 use loader::object::{self, MAX_RINGS, Object, Role, Sizes};
-use loader::place::{self, Place};
 use loader::ring::Ring;
 use paxos::{Configuration, Flags, Header, Instance, MsgType, Packet, PartitionId, Round};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ use crate::plane::xdp::{
 pub(super) struct KernelLearner {
     object: Object,
     keys: RefCell<KernelKeys>,
-    place: Place,
+    place: MapPlace,
     table: Learner,
     interface: Interface,
     attachment: Attachment,
@@ -56,14 +56,14 @@ impl KernelLearner {
         let interface = Interface::with_address(node.address.ip())?;
         let sizes = Sizes::of(1, group.partitions, group.slots as u32);
         let mut object = Object::load(&object::directory()?, Role::Learner, &sizes)?;
-        let place = Place::only(cluster.deployment(node, group), group.slots as u64);
+        let place = MapPlace::only(cluster.deployment(node, group), group.slots as u64);
         let table = Learner::new(&object, place, 0)?;
         let learners: Vec<_> = cluster.learners().iter().map(|n| n.id).collect();
         Learner::trust(&object, &learners)?;
         tell_senders(&mut object, cluster)?;
         let keys = RefCell::new(KernelKeys::of_node(cluster, &object)?);
         let device = device(cluster, node, group.partitions);
-        place::open(&mut object, &place, GROUP_PASS_OTHERS, &device)?;
+        map_place::open(&mut object, &place, GROUP_PASS_OTHERS, &device)?;
         let attachment = object.attach(&interface)?;
         say_what_is_at_interface(Role::Learner, &interface, &attachment);
         Ok(KernelLearner {

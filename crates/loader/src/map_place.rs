@@ -8,7 +8,7 @@ use crate::object::{Object, Result};
 
 /// A group's share of a role's maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct MapPlace {
     /// The group, and this node's place in it.
     pub deployment: Deployment,
     /// Slots of one partition.
@@ -21,10 +21,10 @@ pub struct Place {
     pub first_slot: u64,
 }
 
-impl Place {
+impl MapPlace {
     /// Returns the only group of a node.
-    pub fn only(deployment: Deployment, slots: u64) -> Place {
-        Place {
+    pub fn only(deployment: Deployment, slots: u64) -> MapPlace {
+        MapPlace {
             deployment,
             slots,
             index: 0,
@@ -65,7 +65,7 @@ impl Place {
 
 /// Tells an object's programs of a group, and where this node stands; last of all, when the role's
 /// own maps are ready.
-pub fn open(object: &mut Object, place: &Place, flags: u32, device: &Device) -> Result<()> {
+pub fn open(object: &mut Object, place: &MapPlace, flags: u32, device: &Device) -> Result<()> {
     if usize::from(place.deployment.max_value) > MAX_VALUE {
         return Err(format!(
             "values of {} bytes: the XDP programs were built for {MAX_VALUE}; use another plane",
