@@ -9,7 +9,7 @@ use replica::Settings;
 
 /// The memory of one role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kept {
+pub struct RoleMemory {
     /// Which.
     pub role: &'static str,
     /// The plane on which it runs: `udp` or `xdp`.
@@ -25,10 +25,10 @@ pub struct Kept {
 }
 
 /// Returns the memory of all roles, in a group of this many replicas.
-pub fn all(replicas: usize) -> [Kept; 5] {
+pub fn all(replicas: usize) -> [RoleMemory; 5] {
     // The default of a cluster file's `window`.
     let log = SLOTS / 4 * 3;
-    let of = |role, plane, slots, slot_bytes, partition_bytes| Kept {
+    let of = |role, plane, slots, slot_bytes, partition_bytes| RoleMemory {
         role,
         plane,
         slots,
@@ -78,7 +78,7 @@ fn early() -> usize {
     Settings::new(deployment, 0).buffer
 }
 
-impl Kept {
+impl RoleMemory {
     /// Returns the bytes of a partition, without values.
     pub fn bytes(&self) -> usize {
         self.partition_bytes + self.slots * self.slot_bytes
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    fn row(kept: &Kept) -> String {
+    fn row(kept: &RoleMemory) -> String {
         let slot = match (kept.slots, kept.holds_values) {
             (0, _) => "none".to_owned(),
             (_, true) => format!("{} and the value", kept.slot_bytes),

@@ -39,14 +39,14 @@ pub(super) struct Load {
     /// A hundredth of a get that is still to be submitted.
     owed_gets: u16,
     /// The outstanding requests, by partition and by request number modulo the window.
-    asked: Vec<Vec<Asked>>,
+    asked: Vec<Vec<OpenRequest>>,
     /// Reads without the log, by their number.
-    read: HashMap<u64, Asked>,
+    read: HashMap<u64, OpenRequest>,
 }
 
 /// A request under way.
 #[derive(Clone)]
-struct Asked {
+struct OpenRequest {
     at: Instant,
     command: Vec<u8>,
     is_get: bool,
@@ -150,7 +150,7 @@ impl Load {
             },
             settings.contender.counts(settings.replicas),
         )?;
-        let asked = Asked {
+        let asked = OpenRequest {
             at: Instant::now(),
             command: Vec::new(),
             is_get: false,
@@ -290,7 +290,7 @@ impl Load {
             return Ok(true);
         };
         let number = self.client.read(pid, &self.command, freshness)?;
-        let asked = Asked {
+        let asked = OpenRequest {
             at: now,
             command: self.command.clone(),
             is_get: true,
