@@ -8,7 +8,7 @@ use std::ops::Range;
 use paxos::{Configuration, Deployment, Epoch, Instance, Member, NodeId};
 
 pub use self::all::{everyday, long};
-use crate::network::Place;
+use crate::network::ActorId;
 
 /// Which memory of an acceptor's node: 1 is the first, 2 the one after a crash.
 pub type Incarnation = u64;
@@ -128,29 +128,29 @@ impl Bounds {
     }
 
     /// Places of the acceptors.
-    pub fn acceptor_places(&self) -> Range<Place> {
+    pub fn acceptor_places(&self) -> Range<ActorId> {
         0..self.acceptors
     }
 
     /// Places of the leaders.
-    pub fn leader_places(&self) -> Range<Place> {
+    pub fn leader_places(&self) -> Range<ActorId> {
         let start = self.acceptors;
         start..start + self.leaders
     }
 
     /// Returns the place of the controller: store and candidates.
-    pub fn control_place(&self) -> Place {
+    pub fn control_place(&self) -> ActorId {
         self.leader_places().end
     }
 
     /// Places of the repairing hosts.
-    pub fn repairer_places(&self) -> Range<Place> {
+    pub fn repairer_places(&self) -> Range<ActorId> {
         let start = self.control_place() + 1;
         start..start + self.repairers
     }
 
     /// Places of the learners.
-    pub fn learner_places(&self) -> Range<Place> {
+    pub fn learner_places(&self) -> Range<ActorId> {
         let start = self.repairer_places().end;
         start..start + self.learners
     }
@@ -161,8 +161,8 @@ impl Bounds {
     }
 
     /// Returns the node at a place.
-    pub fn node(&self, place: Place) -> NodeId {
-        let within = |range: &Range<Place>, base: NodeId| {
+    pub fn node(&self, place: ActorId) -> NodeId {
+        let within = |range: &Range<ActorId>, base: NodeId| {
             let inside = range.contains(&place);
             inside.then(|| base + NodeId::from(place - range.start))
         };
@@ -174,12 +174,12 @@ impl Bounds {
     }
 
     /// Returns where a node is.
-    pub fn place_of(&self, node: NodeId) -> Option<Place> {
-        (0..self.places() as Place).find(|&place| self.node(place) == node)
+    pub fn place_of(&self, node: NodeId) -> Option<ActorId> {
+        (0..self.places() as ActorId).find(|&place| self.node(place) == node)
     }
 
     /// Returns where the role at a place stands.
-    pub fn deployment(&self, place: Place) -> Deployment {
+    pub fn deployment(&self, place: ActorId) -> Deployment {
         Deployment {
             cluster: 1,
             group: 1,

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 
 use self::symmetry::print;
 use crate::explore::{Fingerprint, Model};
-use crate::network::{Message, MessageId, Messages, Place, describe};
+use crate::network::{ActorId, Message, MessageId, Messages, describe};
 use crate::systems::{Happened, Reached, System};
 
 /// Places that a state has room for.
@@ -56,7 +56,7 @@ enum Origin {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// A message arrives.
-    Deliver(Place, MessageId),
+    Deliver(ActorId, MessageId),
     /// An event of the system without a message.
     Local(u8),
 }
@@ -83,8 +83,8 @@ pub struct Cluster<S: System> {
     messages: Messages,
     /// All states of actors that were ever reached; a state's index is its number.
     actors: Vec<S::Actor>,
-    origins: Vec<(Place, Origin)>,
-    numbers: HashMap<(Place, Fingerprint), u32>,
+    origins: Vec<(ActorId, Origin)>,
+    numbers: HashMap<(ActorId, Fingerprint), u32>,
     symmetries: Vec<Vec<u8>>,
     /// The number of the exchanged form, by symmetry and number of the state.
     exchanged_actors: Vec<HashMap<u32, u32>>,
@@ -133,7 +133,7 @@ impl<S: System> Cluster<S> {
         (self.actors.len(), self.messages.len())
     }
 
-    fn number(&mut self, place: Place, actor: S::Actor, origin: Origin) -> u32 {
+    fn number(&mut self, place: ActorId, actor: S::Actor, origin: Origin) -> u32 {
         let key = (place, S::fingerprint(&actor));
         if let Some(&known) = self.numbers.get(&key) {
             return known;
@@ -155,7 +155,7 @@ impl<S: System> Cluster<S> {
     }
 
     /// Returns what the actor at `place` makes of a message.
-    fn deliver(&mut self, place: Place, actor: u32, id: MessageId) -> u32 {
+    fn deliver(&mut self, place: ActorId, actor: u32, id: MessageId) -> u32 {
         let known = self.taken[actor as usize].get(usize::from(id));
         if let Some(&step) = known.filter(|step| **step != UNKNOWN) {
             return step;
@@ -186,10 +186,10 @@ impl<S: System> Cluster<S> {
 
     fn keep(
         &mut self,
-        place: Place,
+        place: ActorId,
         origin: Origin,
         number: u32,
-        sender: Place,
+        sender: ActorId,
         happened: Happened<S::Actor>,
     ) -> u32 {
         let Happened { after, out, flaw } = happened;
@@ -212,7 +212,7 @@ impl<S: System> Cluster<S> {
     }
 
     /// Returns whether a step leads anywhere, or what is wrong with it.
-    fn leads_on(&self, state: &State, place: Place, step: u32) -> Result<bool, String> {
+    fn leads_on(&self, state: &State, place: ActorId, step: u32) -> Result<bool, String> {
         if step == NOTHING {
             return Ok(false);
         }
@@ -225,7 +225,7 @@ impl<S: System> Cluster<S> {
     }
 
     /// Returns where an action happens, its step, and which `locals` have happened then.
-    fn look_up(&mut self, state: &State, action: Action) -> (Place, u32, u32) {
+    fn look_up(&mut self, state: &State, action: Action) -> (ActorId, u32, u32) {
         match action {
             Action::Deliver(place, id) => {
                 let step = self.deliver(place, state.actors[usize::from(place)], id);
@@ -248,7 +248,7 @@ impl<S: System> Model for Cluster<S> {
     fn initial(&mut self) -> State {
         let mut actors = [0; MAX_PLACES];
         for (place, actor) in self.system.first_actors().into_iter().enumerate() {
-            actors[place] = self.number(place as Place, actor, Origin::Start);
+            actors[place] = self.number(place as ActorId, actor, Origin::Start);
         }
         let first = self.system.first_messages();
         let mut sent: Vec<MessageId> = first.into_iter().map(|m| self.post(m)).collect();
@@ -280,7 +280,7 @@ impl<S: System> Model for Cluster<S> {
         for &id in &state.sent {
             let mut to = self.messages.get(id).to;
             while to != 0 {
-                let place = to.trailing_zeros() as Place;
+                let place = to.trailing_zeros() as ActorId;
                 to &= to - 1;
                 let action = Action::Deliver(place, id);
                 let (_, step, used) = self.look_up(state, action);

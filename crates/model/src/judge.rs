@@ -47,14 +47,14 @@ pub struct Judge {
     /// The replicas' reports to acceptors and leaders.
     trims: Vec<(NodeId, Instance, MessageId)>,
     /// The votes and promises that a memory showed, by its boot nonce.
-    shown: HashMap<u64, Vec<(MessageId, Shown)>>,
+    shown: HashMap<u64, Vec<(MessageId, Claim)>>,
     remembered: HashMap<(u32, MessageId), bool>,
     seen: BTreeMap<&'static str, u64>,
 }
 
 /// A vote or a promise that was shown.
 #[derive(Clone, Debug)]
-struct Shown {
+struct Claim {
     inst: Instance,
     promised: Round,
     voted: Option<(Round, Value)>,
@@ -278,7 +278,7 @@ fn contains(sent: &Sent, id: MessageId) -> bool {
 }
 
 /// Returns what an acceptor's answer shows.
-fn shown(h: &Header, value: Value) -> Option<Shown> {
+fn shown(h: &Header, value: Value) -> Option<Claim> {
     let range = h.flags.has(Flags::RANGE);
     let voted = (!h.vrnd.is_none()).then_some((h.vrnd, value));
     // Voting is promising; so is a PHASE1B with a round. An old vote in answer to a QUERY is none.
@@ -287,7 +287,7 @@ fn shown(h: &Header, value: Value) -> Option<Shown> {
         MsgType::Phase2b => h.vrnd,
         _ => return None,
     };
-    Some(Shown {
+    Some(Claim {
         inst: h.inst,
         promised,
         voted,
@@ -295,7 +295,7 @@ fn shown(h: &Header, value: Value) -> Option<Shown> {
     })
 }
 
-fn remembers(acceptor: &Acceptor, shown: &Shown) -> bool {
+fn remembers(acceptor: &Acceptor, shown: &Claim) -> bool {
     if shown.range {
         return acceptor.floor(0) >= shown.promised;
     }

@@ -12,8 +12,8 @@ use paxos::{Enable, Epoch, Flags, Header, Instance, Member, MsgType, Program, Ro
 
 use crate::bounds::{Bounds, memory_nonce};
 
-/// Place of an actor in the cluster.
-pub type Place = u8;
+/// The number of an actor in the cluster.
+pub type ActorId = u8;
 
 /// The contents of a message.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -85,7 +85,7 @@ pub struct Message {
     /// The contents.
     pub payload: Payload,
     /// The place of the sender.
-    pub from: Place,
+    pub from: ActorId,
     /// Whom it may reach: one bit a place.
     pub to: u32,
     /// The boot nonce of the acceptor's memory that sent it; 0 for others. For the properties only.
@@ -94,7 +94,7 @@ pub struct Message {
 
 impl Message {
     /// Returns a client's request.
-    pub fn request(client: u64, from: Place, to: u32) -> Message {
+    pub fn request(client: u64, from: ActorId, to: u32) -> Message {
         Message {
             payload: Payload::Packet {
                 header: Header {
@@ -128,7 +128,7 @@ pub type MessageId = u16;
 pub type Sent = [MessageId];
 
 /// Returns a set of places as a mask, with one bit for each place.
-pub fn mask(places: std::ops::Range<Place>) -> u32 {
+pub fn mask(places: std::ops::Range<ActorId>) -> u32 {
     places.fold(0, |mask, place| mask | 1 << place)
 }
 
@@ -212,7 +212,7 @@ pub fn describe_packet(h: &Header, value: &[u8]) -> String {
 impl Bounds {
     /// Returns the message with acceptors exchanged: acceptor `a` becomes `way[a]`.
     pub fn exchanged(&self, way: &[u8], mut message: Message) -> Message {
-        let place = |place: Place| way.get(usize::from(place)).copied().unwrap_or(place);
+        let place = |place: ActorId| way.get(usize::from(place)).copied().unwrap_or(place);
         let nonce = |nonce: u64| {
             let of = |&(a, k): &(u8, u64)| memory_nonce(a, k) == nonce;
             let all = (0..self.acceptors).flat_map(|a| [(a, 1), (a, 2)]);
@@ -220,7 +220,7 @@ impl Bounds {
                 .find(of)
                 .map_or(nonce, |(a, k)| memory_nonce(way[usize::from(a)], k))
         };
-        let to = (0..self.places() as Place).filter(|p| message.to >> p & 1 == 1);
+        let to = (0..self.places() as ActorId).filter(|p| message.to >> p & 1 == 1);
         message.to = to.fold(0, |mask, p| mask | 1 << place(p));
         message.from = place(message.from);
         message.memory = nonce(message.memory);

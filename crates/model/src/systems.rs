@@ -8,7 +8,7 @@ use ::paxos::NodeId;
 
 use crate::actor::Outputs;
 use crate::explore::Fingerprint;
-use crate::network::{Message, MessageId, Place, Sent};
+use crate::network::{ActorId, Message, MessageId, Sent};
 
 /// An actor after an event, and the packets that it sends.
 pub struct Happened<A> {
@@ -55,7 +55,7 @@ pub trait System {
     /// Returns the number of places.
     fn places(&self) -> usize;
     /// Returns the node at a place.
-    fn node(&self, place: Place) -> NodeId;
+    fn node(&self, place: ActorId) -> NodeId;
     /// Returns the ways to exchange actors that make no difference, the identity first: each says
     /// where the first places go.
     fn symmetries(&self) -> Vec<Vec<u8>>;
@@ -73,8 +73,8 @@ pub trait System {
     /// at `sender`.
     fn messages_of(
         &self,
-        place: Place,
-        sender: Place,
+        place: ActorId,
+        sender: ActorId,
         after: &Self::Actor,
         out: Outputs,
     ) -> Vec<Message>;
@@ -82,7 +82,7 @@ pub trait System {
     /// Returns how many locals there are.
     fn locals(&self) -> usize;
     /// Returns the place at which the event happens.
-    fn place_of_local(&self, at: usize) -> Place;
+    fn place_of_local(&self, at: usize) -> ActorId;
     /// Returns whether it may happen more than once.
     fn repeats(&self, at: usize) -> bool;
     /// Returns whether it may happen now. `used`: which of those that happen once have happened,

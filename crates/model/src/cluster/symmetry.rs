@@ -3,11 +3,11 @@
 
 use super::{Cluster, FIRST, MAX_SYMMETRIES, NOTHING, Origin, State};
 use crate::explore::{Fingerprint, Mixer};
-use crate::network::{MessageId, Place};
+use crate::network::{ActorId, MessageId};
 use crate::systems::System;
 
 impl<S: System> Cluster<S> {
-    fn exchanged_place(&self, symmetry: usize, place: Place) -> Place {
+    fn exchanged_place(&self, symmetry: usize, place: ActorId) -> ActorId {
         let way = &self.symmetries[symmetry];
         way.get(usize::from(place)).copied().unwrap_or(place)
     }
@@ -97,7 +97,7 @@ impl<S: System> Cluster<S> {
     pub(super) fn prints_after(
         &mut self,
         state: &State,
-        place: Place,
+        place: ActorId,
         step: u32,
         used: u32,
     ) -> [Fingerprint; MAX_SYMMETRIES] {

@@ -21,7 +21,7 @@ use self::mutation::{Mutation, falsify_input, falsify_step};
 use super::{Happened, Reached, System};
 use crate::actor::Outputs;
 use crate::explore::Fingerprint;
-use crate::network::{Message, MessageId, Payload, Place, Sent, mask};
+use crate::network::{ActorId, Message, MessageId, Payload, Sent, mask};
 
 /// The model of clusters with NOPaxos, as this module describes.
 pub struct NoPaxos {
@@ -42,7 +42,7 @@ impl NoPaxos {
         }
     }
 
-    fn stranger(&self, place: Place, incarnation: u64) -> Host {
+    fn stranger(&self, place: ActorId, incarnation: u64) -> Host {
         let b = &self.bounds;
         let nonce = b.member(place, incarnation).nonce;
         let mut host = Host::new(b.deployment(place), nonce, b.slots, b.syncs);
@@ -87,7 +87,7 @@ impl NoPaxos {
 
     /// Returns a client's request: each session's sequencer gets another one's, so that one can
     /// tell their messages apart.
-    fn request(&self, client: u64, to: Place) -> Message {
+    fn request(&self, client: u64, to: ActorId) -> Message {
         Message::request(client, self.bounds.client_place(), 1 << to)
     }
 
@@ -104,7 +104,7 @@ impl NoPaxos {
         stamped
     }
 
-    fn receivers(&self, to: To, sender: Place, header: &Header) -> u32 {
+    fn receivers(&self, to: To, sender: ActorId, header: &Header) -> u32 {
         let b = &self.bounds;
         match to {
             To::Replicas => mask(b.replica_places()),
@@ -152,7 +152,7 @@ impl System for NoPaxos {
         self.bounds.places()
     }
 
-    fn node(&self, place: Place) -> NodeId {
+    fn node(&self, place: ActorId) -> NodeId {
         self.bounds.node(place)
     }
 
@@ -231,8 +231,8 @@ impl System for NoPaxos {
     /// which it may do at any moment; REJECT concerns nobody here.
     fn messages_of(
         &self,
-        place: Place,
-        sender: Place,
+        place: ActorId,
+        sender: ActorId,
         after: &Actor,
         out: Outputs,
     ) -> Vec<Message> {
@@ -274,7 +274,7 @@ impl System for NoPaxos {
         self.locals.len()
     }
 
-    fn place_of_local(&self, at: usize) -> Place {
+    fn place_of_local(&self, at: usize) -> ActorId {
         match self.locals[at] {
             Local::Tick(place) | Local::GiveUp(place) | Local::Go(place, _) => place,
             Local::Crash(place) => place,

@@ -18,7 +18,7 @@ use crate::cluster::Cluster;
 use crate::explore::Fingerprint;
 use crate::judge::Judge;
 use crate::mutation::Mutation;
-use crate::network::{Message, MessageId, Place, Sent};
+use crate::network::{ActorId, Message, MessageId, Sent};
 
 /// The model of clusters with Paxos, as this module describes.
 pub struct Paxos {
@@ -49,7 +49,7 @@ impl System for Paxos {
         self.bounds.places()
     }
 
-    fn node(&self, place: Place) -> NodeId {
+    fn node(&self, place: ActorId) -> NodeId {
         self.bounds.node(place)
     }
 
@@ -80,8 +80,8 @@ impl System for Paxos {
 
     fn messages_of(
         &self,
-        place: Place,
-        sender: Place,
+        place: ActorId,
+        sender: ActorId,
         after: &Actor,
         out: Outputs,
     ) -> Vec<Message> {
@@ -92,7 +92,7 @@ impl System for Paxos {
         self.bounds.locals.len()
     }
 
-    fn place_of_local(&self, at: usize) -> Place {
+    fn place_of_local(&self, at: usize) -> ActorId {
         self.place_of(&self.bounds.locals[at])
     }
 

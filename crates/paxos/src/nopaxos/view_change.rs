@@ -42,14 +42,14 @@ pub(super) struct Change {
     /// The time at which VIEW_CHANGE was sent last.
     told_at: Time,
     /// For the view's leader, the VIEW_CHANGEs that came.
-    told: Vec<Told>,
+    told: Vec<LogSummary>,
     /// The plan of the new log, once it is known.
     pub(super) plan: Option<Plan>,
 }
 
 /// A member's VIEW_CHANGE.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
-struct Told {
+struct LogSummary {
     member: Member,
     last_normal: Round,
     next: Instance,
@@ -319,9 +319,9 @@ impl Replica {
 
     /// Returns this log for a VIEW_CHANGE. A member that was in no view yet has nothing to tell.
     /// [W-TELL]
-    fn own_log(&self) -> Told {
+    fn own_log(&self) -> LogSummary {
         let is_new = self.last_normal.is_none();
-        Told {
+        LogSummary {
             member: self.member(),
             last_normal: self.last_normal,
             next: if is_new { 0 } else { self.log.next() },
@@ -353,7 +353,7 @@ impl Replica {
             self.send_start_view(To::Sender, out);
             return Ok(Verdict::Answered);
         }
-        let told = Told {
+        let told = LogSummary {
             member: sender(h),
             last_normal: h.vrnd,
             next: h.inst,
@@ -373,7 +373,7 @@ impl Replica {
 
     /// Notes a VIEW_CHANGE, unless it is known, and starts the view if it can. Returns true if
     /// either changed anything; a view that this replica has led before starts no more. [W-ONCE]
-    fn note(&mut self, told: Told, now: Time, out: &mut impl Outbox) -> bool {
+    fn note(&mut self, told: LogSummary, now: Time, out: &mut impl Outbox) -> bool {
         let is_new = !self.change.told.iter().any(|t| t.member == told.member);
         if is_new {
             self.change.told.push(told);

@@ -19,7 +19,7 @@ pub(super) struct Node {
     /// Views of which it got a START_VIEW, with the log's end.
     told: BTreeMap<Round, Instance>,
     /// VIEW_CHANGEs, in the order in which they came.
-    changes: BTreeMap<Round, Vec<Told>>,
+    changes: BTreeMap<Round, Vec<LogSummary>>,
     /// The views in which it was normal.
     logs: BTreeMap<Round, Log>,
     /// The entries that came in each view, also before the view has begun here.
@@ -27,7 +27,7 @@ pub(super) struct Node {
 }
 
 /// A VIEW_CHANGE.
-struct Told {
+struct LogSummary {
     member: Member,
     last_normal: Round,
     next: Instance,
@@ -96,7 +96,7 @@ impl Node {
             node: h.swid,
             nonce: h.client,
         };
-        self.changes.entry(h.rnd).or_default().push(Told {
+        self.changes.entry(h.rnd).or_default().push(LogSummary {
             member,
             last_normal: h.vrnd,
             next: h.inst,
@@ -172,13 +172,13 @@ impl Node {
 
     /// Returns what others told of the latest view must be in the log. What this replica has itself
     /// isn't in the trace.
-    fn makes(&self, told: &[Told], h: &Header, noops: &Noops<'_>) -> bool {
+    fn makes(&self, told: &[LogSummary], h: &Header, noops: &Noops<'_>) -> bool {
         let (own, filled) = self.last_normal();
         let latest = told.iter().map(|t| t.last_normal).max();
         let latest = latest.unwrap_or(Round::NONE).max(own);
         let mut counts = told.iter().filter(|t| t.last_normal == latest);
         let is_listed = |inst: Instance| noops.ranges().any(|range| range.contains(&inst));
-        let is_in_it = |t: &Told| {
+        let is_in_it = |t: &LogSummary| {
             let listed = t.noops.iter().flat_map(|(start, end)| *start..*end);
             let mut above = listed.filter(|inst| *inst >= noops.stable);
             t.next <= h.inst && above.all(is_listed)

@@ -6,21 +6,21 @@ use std::ops::Range;
 use paxos::nopaxos::{Session, Stage, view};
 use paxos::{Deployment, Epoch, Instance, Member, NodeId, Round};
 
-use crate::network::Place;
+use crate::network::ActorId;
 
 /// An event without a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Local {
     /// A replica does what is due. Any number of times.
-    Tick(Place),
+    Tick(ActorId),
     /// ... a while later: a leader gives up what it has asked for. Any number of times.
-    GiveUp(Place),
+    GiveUp(ActorId),
     /// A replica goes to a view: its leader is silent, the store shows it, or somebody asks for it.
-    Go(Place, Round),
+    Go(ActorId, Round),
     /// The controller opens the second session.
     Open,
     /// A replica loses its memory and starts again as a stranger.
-    Crash(Place),
+    Crash(ActorId),
 }
 
 /// A configuration: one partition; session 1 begins active and unused, with all replicas normal in
@@ -47,7 +47,7 @@ pub struct Bounds {
     /// True if leaders give up what nobody seems to have.
     pub gives_up: bool,
     /// Whose memory is lost; session 2 names the next one.
-    pub crashes: Option<Place>,
+    pub crashes: Option<ActorId>,
     /// True if a client counts as the role does. Without it answers are still judged by what any
     /// client could see.
     pub client: bool,
@@ -85,22 +85,22 @@ impl Bounds {
     }
 
     /// Places of the replicas.
-    pub fn replica_places(&self) -> Range<Place> {
+    pub fn replica_places(&self) -> Range<ActorId> {
         0..self.replicas
     }
 
     /// Returns the place of a session's sequencer.
-    pub fn sequencer_place(&self, session: Epoch) -> Place {
-        self.replicas + session as Place - 1
+    pub fn sequencer_place(&self, session: Epoch) -> ActorId {
+        self.replicas + session as ActorId - 1
     }
 
     /// Returns the place of the controller.
-    pub fn control_place(&self) -> Place {
+    pub fn control_place(&self) -> ActorId {
         self.replicas + SEQUENCERS
     }
 
     /// Returns the place of the client.
-    pub fn client_place(&self) -> Place {
+    pub fn client_place(&self) -> ActorId {
         self.control_place() + 1
     }
 
@@ -110,17 +110,17 @@ impl Bounds {
     }
 
     /// Returns the node at a place: replicas from 11 on.
-    pub fn node(&self, place: Place) -> NodeId {
+    pub fn node(&self, place: ActorId) -> NodeId {
         11 + NodeId::from(place)
     }
 
     /// Returns where a node is.
-    pub fn place_of(&self, node: NodeId) -> Option<Place> {
-        (0..self.places() as Place).find(|place| self.node(*place) == node)
+    pub fn place_of(&self, node: NodeId) -> Option<ActorId> {
+        (0..self.places() as ActorId).find(|place| self.node(*place) == node)
     }
 
     /// Returns where the role at a place stands.
-    pub fn deployment(&self, place: Place) -> Deployment {
+    pub fn deployment(&self, place: ActorId) -> Deployment {
         Deployment {
             cluster: 1,
             group: 1,
@@ -132,7 +132,7 @@ impl Bounds {
     }
 
     /// Returns a replica's memory: 1 is the first, 2 the one after a crash.
-    pub fn member(&self, place: Place, incarnation: u64) -> Member {
+    pub fn member(&self, place: ActorId, incarnation: u64) -> Member {
         Member {
             node: self.node(place),
             nonce: 0xa00 + u64::from(place) * 0x10 + incarnation,

@@ -7,10 +7,10 @@ use super::Paxos;
 use crate::actor::{Actor, Outputs};
 use crate::bounds::Local;
 use crate::mutation::Mutation;
-use crate::network::{Place, Sent};
+use crate::network::{ActorId, Sent};
 
 impl Paxos {
-    pub(super) fn place_of(&self, local: &Local) -> Place {
+    pub(super) fn place_of(&self, local: &Local) -> ActorId {
         let b = &self.bounds;
         match local {
             Local::Crash { acceptor } => *acceptor,

@@ -7,12 +7,12 @@ use super::Paxos;
 use crate::actor::{Actor, Control, Outputs, Repairer};
 use crate::bounds::{leader_nonce, memory_nonce};
 use crate::mutation::Mutation;
-use crate::network::{Message, Payload, Place, mask};
+use crate::network::{ActorId, Message, Payload, mask};
 
 impl Paxos {
     pub(super) fn begin(&self) -> Vec<Actor> {
         let b = self.bounds.clone();
-        let repairer_nonce = |place: Place| 0x4e00 + u64::from(place);
+        let repairer_nonce = |place: ActorId| 0x4e00 + u64::from(place);
         let mut actors = Vec::new();
         for place in b.acceptor_places() {
             let nonce = memory_nonce(place, 1);

@@ -7,7 +7,7 @@ use paxos::{Flags, Header, MsgType, Reason, To, Verdict};
 use super::Paxos;
 use crate::actor::{Actor, Outputs};
 use crate::mutation::{falsify_input, falsify_step};
-use crate::network::{Message, Payload, Place, mask};
+use crate::network::{ActorId, Message, Payload, mask};
 use crate::systems::Happened;
 
 impl Paxos {
@@ -52,8 +52,8 @@ impl Paxos {
     /// Returns the messages for an actor's outputs.
     pub(super) fn post(
         &self,
-        place: Place,
-        sender: Place,
+        place: ActorId,
+        sender: ActorId,
         after: &Actor,
         out: Outputs,
     ) -> Vec<Message> {
@@ -96,7 +96,7 @@ impl Paxos {
     /// - REJECT(window) and REJECT(not_leader) make a proposer try again. Nothing is ever lost for
     ///   good here, so nobody needs to.
     /// - REJECT(preempted) with a round of no later epoch is ignored by candidates and leaders.
-    fn is_moot(&self, from: Place, h: &Header, value: &[u8]) -> bool {
+    fn is_moot(&self, from: ActorId, h: &Header, value: &[u8]) -> bool {
         let range = h.flags.has(Flags::RANGE);
         match h.msgtype {
             MsgType::Query => from == self.bounds.control_place() && !range,
@@ -127,7 +127,7 @@ impl Paxos {
         !self.bounds.enables_all && first.as_ref().is_some_and(goes_on)
     }
 
-    fn receivers(&self, to: To, sender: Place, header: &Header) -> u32 {
+    fn receivers(&self, to: To, sender: ActorId, header: &Header) -> u32 {
         let b = &self.bounds;
         let leaders = mask(b.leader_places());
         let receivers = match to {
