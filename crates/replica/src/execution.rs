@@ -36,7 +36,7 @@ use crate::checkpoint::Checkpoints;
 use crate::identity::Identity;
 use crate::outcome::Outcomes;
 use crate::record::Position;
-use crate::reply::{Output, Place, Replies};
+use crate::reply::{Dependency, Output, Replies};
 use crate::session::{At, Loaded, Loader, LocalSession, Sessions, Whole};
 use crate::settings::Settings;
 use paxos::wire::value;
@@ -308,7 +308,7 @@ impl<A: Application> Execution<A> {
         if self.waits_for_void() {
             return false;
         }
-        self.replies.place = Place::Slot(value.inst);
+        self.replies.dependency = Dependency::Slot(value.inst);
         let passed = if value.is_copy() {
             self.execute_copy(now, value)
         } else {
@@ -411,12 +411,12 @@ impl<A: Application> Execution<A> {
         if awaited == 0 {
             return Ok(());
         }
-        let place = replies.place;
+        let place = replies.dependency;
         let mut answered = 0;
         let taken = self
             .app
             .answers(&mut |reply| answered += usize::from(sessions.answered(reply, replies)));
-        replies.place = place;
+        replies.dependency = place;
         self.note_death(&taken, None);
         taken?;
         match answered == awaited {

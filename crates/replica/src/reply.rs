@@ -65,7 +65,7 @@ struct Entry {
     client: u64,
     request: u64,
     status: Status,
-    place: Place,
+    dependency: Dependency,
     /// The reply waits until it is final.
     is_held: bool,
     /// The end of the reply's bytes, which begin at the end of the previous entry's.
@@ -74,7 +74,7 @@ struct Entry {
 
 /// The part of the log on which an answer depends.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum Dependency {
     /// The log up to this slot, which is the command's own.
     Slot(Instance),
     /// The answer depends on nothing that can still change.
@@ -88,7 +88,7 @@ pub(crate) struct Replies {
     /// The replica that answers commands that are executed now, and the place on which their
     /// answers depend.
     pub answers: Answers,
-    pub place: Place,
+    pub dependency: Dependency,
     /// Replies to commands below this instance are held until they are final. [N-CROWD]
     pub held_below: Instance,
     /// Some replies wait until they are final.
@@ -106,7 +106,7 @@ impl Default for Replies {
             entries: Vec::new(),
             bytes: Vec::new(),
             answers: Answers::AtHome,
-            place: Place::Slot(0),
+            dependency: Dependency::Slot(0),
             held_below: 0,
             waits: false,
             awaited: 0,
@@ -115,12 +115,12 @@ impl Default for Replies {
     }
 }
 
-impl Place {
+impl Dependency {
     /// Returns whether the answer may still change.
     fn may_change(self, stable: Instance, answers: Answers) -> bool {
         let slot = match self {
-            Place::Slot(slot) => slot,
-            Place::Final => return false,
+            Dependency::Slot(slot) => slot,
+            Dependency::Final => return false,
         };
         answers != Answers::AtHome && slot >= stable
     }
@@ -129,9 +129,9 @@ impl Place {
     /// `answers`; a final answer shows none. [N-ANSWER] [N-MUTE]
     fn shown(self, stable: Instance, answers: Answers) -> Option<Option<Basis>> {
         match (self, answers) {
-            (Place::Slot(_), Answers::AtHome) | (Place::Final, _) => Some(None),
-            (Place::Slot(slot), _) if slot < stable => Some(None),
-            (Place::Slot(slot), Answers::Here(view)) => Some(Some(Basis { view, slot })),
+            (Dependency::Slot(_), Answers::AtHome) | (Dependency::Final, _) => Some(None),
+            (Dependency::Slot(slot), _) if slot < stable => Some(None),
+            (Dependency::Slot(slot), Answers::Here(view)) => Some(Some(Basis { view, slot })),
             _ => None,
         }
     }
@@ -143,15 +143,16 @@ impl Replies {
 
     pub fn push(&mut self, to: ReplyTo, client: u64, request: u64, status: Status, bytes: &[u8]) {
         // The other replica tells its front end itself, once this is stable. [N-RETRY]
-        match (to, self.place) {
-            (ReplyTo::Node(_), Place::Slot(slot)) => {
+        match (to, self.dependency) {
+            (ReplyTo::Node(_), Dependency::Slot(slot)) => {
                 self.awaited = self.awaited.max(slot + 1);
                 return;
             }
-            (ReplyTo::Node(_), Place::Final) => return,
+            (ReplyTo::Node(_), Dependency::Final) => return,
             _ => {}
         }
-        let is_of_crowd = matches!(self.place, Place::Slot(slot) if slot < self.held_below);
+        let is_of_crowd =
+            matches!(self.dependency, Dependency::Slot(slot) if slot < self.held_below);
         self.bytes.extend_from_slice(bytes);
         self.entries.push(Entry {
             is_held: to == ReplyTo::Local || is_of_crowd,
@@ -159,7 +160,7 @@ impl Replies {
             client,
             request,
             status,
-            place: self.place,
+            dependency: self.dependency,
             end: self.bytes.len(),
         });
     }
@@ -218,11 +219,11 @@ impl Replies {
         for e in self.entries.drain(..) {
             let bytes = &self.bytes[start..e.end];
             start = e.end;
-            if e.is_held && e.place.may_change(stable, answers) {
+            if e.is_held && e.dependency.may_change(stable, answers) {
                 waiting.bytes.extend_from_slice(bytes);
                 let end = waiting.bytes.len();
                 waiting.entries.push(Entry { end, ..e });
-            } else if let Some(basis) = e.place.shown(stable, answers) {
+            } else if let Some(basis) = e.dependency.shown(stable, answers) {
                 out.reply(&e.to, basis, e.client, e.request, e.status as u8, bytes);
             }
         }

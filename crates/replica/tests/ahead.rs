@@ -36,7 +36,7 @@ fn draw(rng: &mut Rng, at: usize, number: u64) -> Value {
     }
 }
 
-fn random_logs<K: Kept>(seed: u64) {
+fn random_logs<K: Persistent>(seed: u64) {
     let mut rng = Rng::new(seed);
     let kept = K::default();
     let mut ahead = Ahead::new(ahead_settings(), kept.open());
@@ -301,20 +301,20 @@ fn a_number_for_the_disk_brings_nothing_that_is_not_stable() {
 #[test]
 fn a_program_in_memory_keeps_the_number_of_its_disk() {
     let disk = MemoryDisk::default();
-    let mut r = Ahead::new(ahead_settings(), Kept::open(&disk));
+    let mut r = Ahead::new(ahead_settings(), Persistent::open(&disk));
     r.worker.set_incarnation(1 << 32).unwrap();
     r.noop();
     r.put(0, (Flags::NOOP, 0, 0, Vec::new()));
     r.stable_below(1);
     r.worker.checkpoint(r.now).unwrap();
-    r.restart(Kept::open(&disk));
+    r.restart(Persistent::open(&disk));
     assert_eq!(r.worker.execution().incarnation(), Some(1 << 32));
 }
 
 /// The commits of instances that were taken back are gone, and later commits are numbered anew.
 #[test]
 fn commits_follow_on_what_is_left_where_something_was_taken_back() {
-    let mut r = Ahead::new(ahead_settings(), Kept::open(&MemoryDisk::default()));
+    let mut r = Ahead::new(ahead_settings(), Persistent::open(&MemoryDisk::default()));
     for number in 0..3 {
         r.noop();
         r.stable_below(number + 1);
@@ -328,7 +328,7 @@ fn commits_follow_on_what_is_left_where_something_was_taken_back() {
     let mut bytes = Vec::new();
     snapshot.write_to(&mut bytes).unwrap();
     let settings = ahead_settings();
-    let mut other = Ahead::new(settings, Kept::open(&MemoryDisk::default()));
+    let mut other = Ahead::new(settings, Persistent::open(&MemoryDisk::default()));
     let restored = other.worker.restore(0, position, &mut &bytes[..]).unwrap();
     assert!(matches!(restored, Restored::To(4)), "{restored:?}");
 }

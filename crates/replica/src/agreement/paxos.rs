@@ -10,14 +10,14 @@
 
 mod epochs;
 mod gap;
+mod log_extent;
 mod repair;
 mod ring;
-mod shown;
 
 use self::epochs::Epochs;
 use self::gap::{Gaps, Holes};
+use self::log_extent::LogExtent;
 use self::ring::Ring;
-use self::shown::Shown;
 use super::poll::Poll;
 use super::{Agreement, AgreementStatus, BoundedReads, Decided, Event, Log, News, Rules, Stepped};
 use crate::settings::{EpochView, Settings, Turn, Wanted};
@@ -46,7 +46,7 @@ pub struct Paxos {
     recover: Recover,
     gaps: Gaps,
     holes: Holes,
-    shown: Shown,
+    extent: LogExtent,
     poll: Poll,
     reads: ReadBounds,
     epochs: Epochs,
@@ -110,7 +110,7 @@ impl Agreement for Paxos {
             recover,
             gaps: Gaps::new(settings.repair_after),
             holes: Holes::new(settings.ask_after),
-            shown: Shown::default(),
+            extent: LogExtent::default(),
             poll: Poll::new(settings.poll_interval, now),
             reads: ReadBounds::new(ReadSettings {
                 deployment,
@@ -251,7 +251,7 @@ impl Agreement for Paxos {
             return false;
         };
         if let Some(last) = self.epochs.last() {
-            self.shown.configure(last);
+            self.extent.configure(last);
         }
         for configuration in self.epochs.configurations() {
             self.learner.learn(configuration);
@@ -364,7 +364,7 @@ impl Paxos {
                 // for a reply doesn't wait for a poll.
                 let near = self.next.saturating_add(self.settings.repair_limit as u64);
                 self.gaps.begun_below(end.min(near));
-                self.shown.by_acceptor(h.swid, end);
+                self.extent.by_acceptor(h.swid, end);
                 Stepped::only(Verdict::Answered)
             }
             Learned::Dropped(Reason::Window) => {
@@ -372,7 +372,7 @@ impl Paxos {
                     MsgType::Deliver => self.ask_about(h.inst),
                     // The vote has no slot yet, but together with others' it shows that everything
                     // below was begun.
-                    _ => self.shown.by_acceptor(h.swid, end),
+                    _ => self.extent.by_acceptor(h.swid, end),
                 }
                 Stepped::dropped(Reason::Window)
             }
@@ -446,7 +446,7 @@ impl Paxos {
         if !self.epochs.have_acceptor(h.swid, report.nonce) {
             return Err(Reason::UnknownSender);
         }
-        self.shown.by_acceptor(h.swid, report.end.max(report.trim));
+        self.extent.by_acceptor(h.swid, report.end.max(report.trim));
         Ok(Verdict::Answered)
     }
 
@@ -464,7 +464,7 @@ impl Paxos {
         if self.epochs.active().map(Round::base) != Some(h.rnd) {
             return Err(Reason::Stale);
         }
-        if let Some(next) = self.shown.by_leader(h.rnd, h.request, h.inst) {
+        if let Some(next) = self.extent.by_leader(h.rnd, h.request, h.inst) {
             let bound = self.next.saturating_add(self.settings.window);
             self.gaps.begun_below(next.min(bound));
         }

@@ -7,7 +7,7 @@ use crate::application::{Application, Error};
 use crate::client_reads::{ClientRead, LongAnswer};
 use crate::local_reads::{AnsweredReads, AskedReads};
 use crate::protocol::Status;
-use crate::reply::{Output, Place, ReplyTo};
+use crate::reply::{Dependency, Output, ReplyTo};
 use paxos::{Bound, Instance, Reason, Time};
 use std::collections::VecDeque;
 
@@ -34,23 +34,23 @@ pub(super) struct LocalReads {
 }
 
 /// One read of a client, or several that a front end asked together.
-enum Asked {
+enum PendingRead {
     /// Reads of the front end beside this replica.
     Here(AskedReads),
     ByClient(ClientRead, Vec<u8>),
 }
 
-impl Asked {
+impl PendingRead {
     fn count(&self) -> usize {
         match self {
-            Asked::Here(reads) => reads.len(),
-            Asked::ByClient(..) => 1,
+            PendingRead::Here(reads) => reads.len(),
+            PendingRead::ByClient(..) => 1,
         }
     }
 }
 
 struct Waiting {
-    asked: Asked,
+    asked: PendingRead,
     /// The question that these reads wait for, and the instance up to which they need execution,
     /// once the question is answered.
     question: u64,
@@ -77,7 +77,7 @@ impl<A: Application> Execution<A> {
             }
             Some(question) => {
                 let end = reads.stale.then_some(0);
-                self.wait(now, Asked::Here(reads), question, end);
+                self.wait(now, PendingRead::Here(reads), question, end);
             }
         }
     }
@@ -108,11 +108,11 @@ impl<A: Application> Execution<A> {
     ) {
         let end = question.is_none().then_some(0);
         let question = question.unwrap_or_default();
-        let asked = Asked::ByClient(read, command.to_vec());
+        let asked = PendingRead::ByClient(read, command.to_vec());
         self.wait(now, asked, question, end);
     }
 
-    fn wait(&mut self, now: Time, asked: Asked, question: u64, end: Option<Instance>) {
+    fn wait(&mut self, now: Time, asked: PendingRead, question: u64, end: Option<Instance>) {
         self.local_reads.count += asked.count();
         self.local_reads.waiting.push_back(Waiting {
             asked,
@@ -142,12 +142,12 @@ impl<A: Application> Execution<A> {
         let mut result = Ok(());
         while result.is_ok() && self.local_reads.is_due(self.progress.next()) {
             result = match self.local_reads.take() {
-                Some(Asked::Here(reads)) => self.execute_each(&reads, |answered| {
+                Some(PendingRead::Here(reads)) => self.execute_each(&reads, |answered| {
                     if !answers_wait {
                         answered.send(out);
                     }
                 }),
-                Some(Asked::ByClient(read, command)) => self
+                Some(PendingRead::ByClient(read, command)) => self
                     .gather_reads()
                     .and_then(|()| self.answer_client(&read, &command)),
                 None => break,
@@ -234,7 +234,7 @@ impl<A: Application> Execution<A> {
     }
 
     fn push_read_answer(&mut self, to: ReplyTo, read: &ClientRead, status: Status, bytes: &[u8]) {
-        self.replies.place = Place::Slot(self.progress.next().saturating_sub(1));
+        self.replies.dependency = Dependency::Slot(self.progress.next().saturating_sub(1));
         self.replies
             .push(to, read.client, read.number, status, bytes);
     }
@@ -242,7 +242,7 @@ impl<A: Application> Execution<A> {
     /// Gives up reads that have waited too long. [B-LIMIT]
     pub(crate) fn give_up_reads(&mut self, now: Time) {
         while self.read_deadline().is_some_and(|until| until <= now) {
-            if let Some(Asked::Here(reads)) = self.local_reads.take() {
+            if let Some(PendingRead::Here(reads)) = self.local_reads.take() {
                 self.local_reads.give_up(&reads);
             }
         }
@@ -260,7 +260,7 @@ impl LocalReads {
     }
 
     /// Takes the first of the waiting reads.
-    fn take(&mut self) -> Option<Asked> {
+    fn take(&mut self) -> Option<PendingRead> {
         let Waiting { asked, .. } = self.waiting.pop_front()?;
         self.count -= asked.count();
         Some(asked)

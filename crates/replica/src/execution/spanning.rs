@@ -13,7 +13,7 @@ use crate::outcome::{Executed, Outcome, Outcomes};
 use crate::parts;
 use crate::protocol::Status;
 use crate::record::Records;
-use crate::reply::Place;
+use crate::reply::Dependency;
 use crate::session::{At, Found};
 use crate::sibling::{Copy, SiblingMessage};
 use paxos::{Instance, PartitionId, Time};
@@ -317,9 +317,9 @@ impl<A: Application> Execution<A> {
             (None, _) => return false,
         };
         if matches!(answer, SiblingMessage::Dead(_)) && self.is_lowest(copy) {
-            let place = std::mem::replace(&mut self.replies.place, Place::Final);
+            let place = std::mem::replace(&mut self.replies.dependency, Dependency::Final);
             self.sessions.died(copy, &mut self.replies);
-            self.replies.place = place;
+            self.replies.dependency = place;
         }
         self.spanning.mail.push((question.from, answer));
         true

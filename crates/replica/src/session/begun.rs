@@ -7,7 +7,7 @@ use super::{At, Sessions};
 use crate::application::{Application, Error};
 use crate::parts;
 use crate::protocol::CommandPlace;
-use crate::reply::{Place, Replies};
+use crate::reply::{Dependency, Replies};
 
 /// A command that was begun and isn't recorded yet.
 pub(super) struct Begun {
@@ -103,7 +103,7 @@ impl Sessions {
         };
         let session = self.open.get_mut(&client);
         let session = session.expect("nothing is closed while a command of it waits");
-        replies.place = Place::Slot(at.inst);
+        replies.dependency = Dependency::Slot(at.inst);
         let slot = session.request(request);
         self.book.record(client, session, at, slot, reply);
         if let Some(to) = first(&session.head.reply_to, self.node, replies.answers) {

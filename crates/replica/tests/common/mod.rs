@@ -676,13 +676,13 @@ pub fn status_of(replies: &[Reply]) -> Status {
 // ---- Applications that outlive their process
 
 /// An application with what outlives it, and with what it has counted.
-pub trait Kept: Default {
+pub trait Persistent: Default {
     type App: Application;
     fn open(&self) -> Self::App;
     fn tally(app: &Self::App) -> &Tally;
 }
 
-impl Kept for Disk {
+impl Persistent for Disk {
     type App = Durable;
 
     fn open(&self) -> Durable {
@@ -694,7 +694,7 @@ impl Kept for Disk {
     }
 }
 
-impl Kept for MemoryDisk {
+impl Persistent for MemoryDisk {
     type App = InMemory<Tally, MemoryDisk>;
 
     fn open(&self) -> Self::App {

@@ -3,7 +3,7 @@
 
 use super::*;
 
-impl<K: Kept> Cluster<K> {
+impl<K: Persistent> Cluster<K> {
     // ---- The client
 
     pub(super) fn request(&mut self, client: u64, request: u64, bytes: Vec<u8>) {

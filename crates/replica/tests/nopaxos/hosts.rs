@@ -3,7 +3,7 @@
 
 use super::*;
 
-impl<K: Kept> Cluster<K> {
+impl<K: Persistent> Cluster<K> {
     // ---- Packets
 
     pub(super) fn deliver(&mut self, arrival: &Arrival) {

@@ -41,7 +41,7 @@ const SLOTS: u64 = 64;
 
 // ---- The cluster
 
-struct Host<K: Kept> {
+struct Host<K: Persistent> {
     node: NodeId,
     kept: K,
     worker: Option<Worker<K::App, NoPaxos>>,
@@ -49,7 +49,7 @@ struct Host<K: Kept> {
     restart_at: Time,
 }
 
-impl<K: Kept> Host<K> {
+impl<K: Persistent> Host<K> {
     fn role(&self) -> &paxos::nopaxos::Replica {
         self.worker.as_ref().unwrap().agreement().replica()
     }
@@ -58,7 +58,7 @@ impl<K: Kept> Host<K> {
 /// An answer: client, request, status, bytes.
 type Answer = (u64, u64, Status, Vec<u8>);
 
-struct Cluster<K: Kept> {
+struct Cluster<K: Persistent> {
     world: World,
     hosts: Vec<Host<K>>,
     sequencer: Sequencer,
@@ -130,7 +130,7 @@ fn ordered_settings(node: NodeId) -> Settings {
     }
 }
 
-impl<K: Kept> Cluster<K> {
+impl<K: Persistent> Cluster<K> {
     fn new(seed: u64, scripted: bool) -> Cluster<K> {
         // Some random runs have a crowd all the time, some now and then, and some never.
         let few = if scripted { 7 } else { (seed % 4) as usize };
@@ -406,13 +406,13 @@ const LEADER: NodeId = REPLICAS[0];
 const FOLLOWERS: [NodeId; 2] = [REPLICAS[1], REPLICAS[2]];
 
 /// Returns the positions of the leader and the followers: executed, stable.
-fn positions<K: Kept>(c: &Cluster<K>) -> Vec<(Instance, Instance)> {
+fn positions<K: Persistent>(c: &Cluster<K>) -> Vec<(Instance, Instance)> {
     let position = |h: &Host<K>| (h.worker.as_ref().unwrap().next(), h.role().stable());
     c.hosts.iter().map(position).collect()
 }
 
 /// Sends a command to the leader alone, and cuts the leader off.
-fn leader_alone<K: Kept>(c: &mut Cluster<K>) -> (u64, u64) {
+fn leader_alone<K: Persistent>(c: &mut Cluster<K>) -> (u64, u64) {
     c.open_session();
     c.go_on(5 * MS);
     c.cut(SEQUENCER, &FOLLOWERS, true);

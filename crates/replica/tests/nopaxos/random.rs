@@ -13,7 +13,7 @@ struct Seen {
     sessions: u64,
 }
 
-fn random_run<K: Kept>(seed: u64) -> Seen {
+fn random_run<K: Persistent>(seed: u64) -> Seen {
     let mut c = Cluster::<K>::new(seed, false);
     c.world.network.rates = Rates {
         loss: 20_000,
@@ -84,7 +84,7 @@ fn random_run<K: Kept>(seed: u64) -> Seen {
     }
 }
 
-fn random_runs<K: Kept>(seeds: std::ops::Range<u64>) {
+fn random_runs<K: Persistent>(seeds: std::ops::Range<u64>) {
     let mut all = [0; 7];
     for seed in seeds {
         let seen = random_run::<K>(seed);

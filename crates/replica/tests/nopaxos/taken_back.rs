@@ -5,7 +5,7 @@ use super::*;
 
 /// A deposed leader takes back what it has executed ahead, and follows the new view. [N-ANSWER]
 /// [N-REWIND] [N-MUTE] [K-QUORUM]
-fn deposed<K: Kept>() {
+fn deposed<K: Persistent>() {
     let mut c = Cluster::<K>::begun(1);
     let of = leader_alone(&mut c);
     let slot = c.history.len() as Instance;
@@ -28,7 +28,7 @@ fn deposed<K: Kept>() {
 
 /// Makes a slot a no-op on the others, and tells that to a replica that ran ahead. Returns how
 /// often it goes back.
-fn goes_back<K: Kept>(c: &mut Cluster<K>, slot: Instance) -> u64 {
+fn goes_back<K: Persistent>(c: &mut Cluster<K>, slot: Instance) -> u64 {
     c.wait("stable", |c| c.history.len() as Instance > slot);
     assert!(c.history[slot as usize].0.has(Flags::NOOP));
     let before = c.rewinds;
@@ -82,7 +82,7 @@ fn what_a_killed_leader_has_executed_ahead_is_not_in_its_store() {
 }
 
 /// Loses two of three logs. The leader has the third, has run ahead of it, and has executed most.
-fn accepted_loss<K: Kept>() {
+fn accepted_loss<K: Persistent>() {
     let mut c = Cluster::<K>::begun(15);
     let of = leader_alone(&mut c);
     let stable = c.history.len() as Instance;

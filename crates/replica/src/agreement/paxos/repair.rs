@@ -10,7 +10,7 @@ use paxos::{Flags, Header, MsgType, Outbox, Reason, Time, To};
 impl Paxos {
     /// Takes the instances that others have shown to be begun, and starts to wait for them.
     pub(super) fn follow_gaps(&mut self, now: Time) {
-        self.gaps.begun_below(self.shown.by_quorum());
+        self.gaps.begun_below(self.extent.by_quorum());
         self.gaps.follow(now, self.next);
         self.holes.follow(now, self.ready);
     }
@@ -78,7 +78,7 @@ impl Paxos {
             return;
         }
         if let Some(number) = self.poll.due(now, self.told) {
-            self.shown.ask_anew();
+            self.extent.ask_anew();
             let header = Header {
                 flags: Flags::RANGE,
                 client: self.nonce,

@@ -13,7 +13,7 @@
 use paxos::{Configuration, Instance, NodeId, Round};
 
 #[derive(Default)]
-pub(crate) struct Shown {
+pub(crate) struct LogExtent {
     quorum: usize,
     /// The acceptors of the last configuration, and 1 + the largest instance that each has shown.
     acceptors: Vec<(NodeId, Instance)>,
@@ -28,7 +28,7 @@ struct Leader {
     next: Instance,
 }
 
-impl Shown {
+impl LogExtent {
     /// Takes the acceptors that count from now on.
     pub fn configure(&mut self, configuration: &Configuration) {
         self.quorum = configuration.quorum();
@@ -84,10 +84,10 @@ mod tests {
     use super::*;
     use paxos::Member;
 
-    fn shown(acceptors: &[NodeId]) -> Shown {
+    fn extent(acceptors: &[NodeId]) -> LogExtent {
         let member = |&node: &NodeId| Member { node, nonce: 1 };
-        let mut shown = Shown::default();
-        shown.configure(&Configuration {
+        let mut extent = LogExtent::default();
+        extent.configure(&Configuration {
             epoch: 1,
             leader: member(&1),
             acceptors: acceptors.iter().map(member).collect(),
@@ -95,12 +95,12 @@ mod tests {
             replicas: vec![31],
             g: 0,
         });
-        shown
+        extent
     }
 
     #[test]
     fn it_takes_the_word_of_f_plus_one_acceptors() {
-        let mut five = shown(&[1, 2, 3, 4, 5]);
+        let mut five = extent(&[1, 2, 3, 4, 5]);
         for (acceptor, end) in [(1, 1 << 63), (2, 1 << 62), (9, 50)] {
             five.by_acceptor(acceptor, end);
         }
@@ -111,12 +111,12 @@ mod tests {
         five.ask_anew();
         five.by_acceptor(4, 9);
         assert_eq!(five.by_quorum(), 0, "errors don't add up over time");
-        assert_eq!(Shown::default().by_quorum(), 0);
+        assert_eq!(LogExtent::default().by_quorum(), 0);
     }
 
     #[test]
     fn the_leader_says_it_twice() {
-        let mut one = shown(&[1]);
+        let mut one = extent(&[1]);
         let (old, new) = (Round::base(1), Round::base(2));
         assert_eq!(one.by_leader(old, 1, 9), None);
         assert_eq!(one.by_leader(old, 1, 9), None, "a duplicate");
