@@ -6,10 +6,10 @@
 //! answers.
 
 mod reads;
-mod shown;
+mod state_reads;
 
 pub use reads::Read;
-pub use shown::Known;
+pub use state_reads::ClientKnowledge;
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -20,11 +20,11 @@ use std::fmt;
 use paxos::Time;
 
 pub use beginnings::Beginnings;
-pub use execution::{Executions, Known, OpInfo, Read};
+pub use execution::{ClientKnowledge, Executions, OpInfo, Read};
 pub use order::has_no_circle;
 pub use ordered::Ordered;
 pub use promises::Promises;
-pub use votes::{Asked, Memory, Votes};
+pub use votes::{Memory, Trigger, Votes};
 
 /// The invariants. The numbers are those of docs/invariants.md.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]

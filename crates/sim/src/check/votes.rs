@@ -29,18 +29,18 @@ pub struct Memory {
 
 /// The packet that a sent packet answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asked {
+pub enum Trigger {
     /// The message answers no packet, but a timer or another kind of message.
     Nothing,
     /// The message answers this packet.
     By(Header),
 }
 
-impl Asked {
+impl Trigger {
     fn msgtype(&self) -> Option<MsgType> {
         match self {
-            Asked::Nothing => None,
-            Asked::By(header) => Some(header.msgtype),
+            Trigger::Nothing => None,
+            Trigger::By(header) => Some(header.msgtype),
         }
     }
 }
@@ -282,7 +282,7 @@ impl Votes {
     pub fn acceptor_sends(
         &mut self,
         memory: u16,
-        asked: &Asked,
+        asked: &Trigger,
         header: &Header,
         value: &[u8],
         findings: &mut Findings,

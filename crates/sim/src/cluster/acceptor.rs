@@ -18,7 +18,7 @@ use super::host::Host;
 use super::layout::{Endpoint, NodeIndex};
 use super::mutation::{self, Mutation};
 use super::world::{Event, Outgoing, Sender, World};
-use crate::check::{Asked, Memory};
+use crate::check::{Memory, Trigger};
 use crate::disk::{Disk, Full};
 use crate::observe::Observed;
 use crate::queue::MICROSECOND;
@@ -34,7 +34,7 @@ const LOG_LIMIT: usize = 8 << 10;
 /// Packets that wait for a sync.
 struct Waiting {
     sender: Endpoint,
-    asked: Asked,
+    asked: Trigger,
     out: Outgoing,
 }
 
@@ -359,7 +359,7 @@ impl AcceptorHost {
             self.crash(world, false);
             return Some(verdict);
         }
-        let asked = Asked::By(packet.header);
+        let asked = Trigger::By(packet.header);
         if !world.scenario.durable {
             self.release(world, from, asked, out);
             return Some(verdict);
@@ -380,7 +380,7 @@ impl AcceptorHost {
         Some(verdict)
     }
 
-    fn release(&mut self, world: &mut World, sender: Endpoint, asked: Asked, mut out: Outgoing) {
+    fn release(&mut self, world: &mut World, sender: Endpoint, asked: Trigger, mut out: Outgoing) {
         let who = Sender::Acceptor(self.memory, asked);
         let leader = self.host.leader;
         world.post(self.host.endpoint(0), who, Some(sender), leader, &out);

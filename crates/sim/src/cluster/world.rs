@@ -10,7 +10,7 @@ use super::layout::{Endpoint, Layout, NodeIndex, node_id};
 use super::mutation::Mutation;
 use super::trace::describe;
 use crate::check::{
-    Asked, Beginnings, Executions, Findings, Invariant, Ordered, Promises, Read, Votes,
+    Beginnings, Executions, Findings, Invariant, Ordered, Promises, Read, Trigger, Votes,
 };
 use crate::linearizability::Operation;
 use crate::network::{Fate, Network};
@@ -182,7 +182,7 @@ pub enum Sender {
     /// The process of a leader, a candidate or a repairing replica.
     Proposer(u32),
     /// An acceptor's memory, with the question that it answers.
-    Acceptor(u16, Asked),
+    Acceptor(u16, Trigger),
     /// A learner, whose messages are judged by what replicas execute.
     Learner,
     /// A client.

@@ -5,7 +5,7 @@
 use paxos::PartitionId;
 
 use super::ReplicaHost;
-use crate::check::Known;
+use crate::check::ClientKnowledge;
 use crate::cluster::layout::node_id;
 use crate::cluster::mutation::Mutation;
 use crate::cluster::protocol::Protocol;
@@ -14,7 +14,7 @@ use crate::cluster::world::World;
 /// A walk over all contents of a replica.
 pub(super) struct Walk {
     /// The knowledge of all clients when the walk began.
-    known: Known,
+    known: ClientKnowledge,
     /// For each partition, a command that was submitted since has been executed here.
     asked: Vec<bool>,
 }
@@ -56,7 +56,7 @@ impl<G: Protocol> ReplicaHost<G> {
 
     /// Shows a partition's contents, or returns false if they aren't stable yet, and then is called
     /// again.
-    fn show(&mut self, world: &mut World, pid: usize, known: &Known) -> bool {
+    fn show(&mut self, world: &mut World, pid: usize, known: &ClientKnowledge) -> bool {
         let Some(worker) = &mut self.shards[pid].worker else {
             return true;
         };

@@ -11,14 +11,14 @@ use crate::application::contents;
 
 /// The knowledge of all clients at a moment.
 #[derive(Debug)]
-pub struct Known {
+pub struct ClientKnowledge {
     /// The commands that were acknowledged.
     acknowledged: Vec<u64>,
     /// The number of commands that were submitted.
     submitted: u64,
 }
 
-impl Known {
+impl ClientKnowledge {
     /// Returns whether a command was submitted later.
     pub fn came_before(&self, command: u64) -> bool {
         command >= self.submitted
@@ -27,10 +27,10 @@ impl Known {
 
 impl Executions {
     /// Returns what clients know now.
-    pub fn known(&self) -> Known {
+    pub fn known(&self) -> ClientKnowledge {
         let acknowledged = |id: &u64| self.commands[*id as usize].acknowledged;
         let submitted = self.commands.len() as u64;
-        Known {
+        ClientKnowledge {
             acknowledged: (0..submitted).filter(acknowledged).collect(),
             submitted,
         }
@@ -42,7 +42,7 @@ impl Executions {
         &mut self,
         replica: NodeId,
         pid: PartitionId,
-        known: &Known,
+        known: &ClientKnowledge,
         (executed, digest): (u64, u64),
         findings: &mut Findings,
     ) {
