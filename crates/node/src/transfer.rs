@@ -29,10 +29,10 @@
 pub mod askers;
 pub mod channel;
 pub mod client;
+pub mod connection_limit;
 pub mod copy;
 pub mod incoming;
 pub mod linked;
-pub mod places;
 pub mod served_state;
 pub mod server;
 pub mod wire;

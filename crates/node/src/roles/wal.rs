@@ -138,12 +138,16 @@ impl Kind {
 }
 
 /// A partition of a group.
-pub type Place = (GroupId, PartitionId);
+pub type GroupPartition = (GroupId, PartitionId);
 
 /// A memory that a log is replayed into.
 pub trait Replayed {
     /// Applies a record and returns the slot that it is about, if any.
-    fn replay(&mut self, kind: Kind, bytes: &[u8]) -> Result<Option<(Place, Instance)>, String>;
+    fn replay(
+        &mut self,
+        kind: Kind,
+        bytes: &[u8],
+    ) -> Result<Option<(GroupPartition, Instance)>, String>;
 }
 
 /// A memory that a log stores.
@@ -151,9 +155,9 @@ pub trait Remembered {
     /// Passes each group's acceptor to `put`, without its slots.
     fn heads(&self, put: &mut dyn FnMut(&[u8]));
     /// Returns the trim point: all slots below it are forgotten.
-    fn trim(&self, place: Place) -> Instance;
+    fn trim(&self, partition: GroupPartition) -> Instance;
     /// Appends the slot of `inst` to `out`, or nothing if that slot is empty.
-    fn save_slot(&self, place: Place, inst: Instance, out: &mut Vec<u8>);
+    fn save_slot(&self, partition: GroupPartition, inst: Instance, out: &mut Vec<u8>);
 }
 
 /// The node that a log belongs to.
@@ -193,7 +197,7 @@ impl Segment {
 
 /// The log's counters for the status document.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shown {
+pub struct WalStatus {
     pub segments: usize,
     pub frames: u64,
     /// The time to write and sync each frame since the start.
@@ -210,7 +214,7 @@ pub struct Shown {
     pub unrepaired: u64,
 }
 
-impl Shown {
+impl WalStatus {
     /// Returns the counters as JSON for a status document.
     pub fn to_json(self) -> Value {
         json!({
@@ -267,16 +271,16 @@ pub struct Wal {
     freeing: Vec<Segment>,
     writer: Writer,
     keeper: Keeper,
-    shown: Shown,
+    shown: WalStatus,
 }
 
 impl Wal {
     /// Adds a record to the frame being collected; `slot` is the slot that the record is about.
-    pub fn append(&mut self, kind: Kind, bytes: &[u8], slot: Option<(Place, Instance)>) {
+    pub fn append(&mut self, kind: Kind, bytes: &[u8], slot: Option<(GroupPartition, Instance)>) {
         put(&mut self.records, kind, bytes);
         self.count += 1;
-        if let Some((place, inst)) = slot {
-            self.touched.raise(place, inst + 1);
+        if let Some((partition, inst)) = slot {
+            self.touched.raise(partition, inst + 1);
         }
     }
 
@@ -354,9 +358,9 @@ impl Wal {
     }
 
     /// Returns the log's counters.
-    pub fn shown(&self) -> Shown {
+    pub fn shown(&self) -> WalStatus {
         let needed = self.segments.iter();
-        Shown {
+        WalStatus {
             segments: self.segments.len(),
             frames: self.next_frame,
             checks: self.keeper.checks(),
@@ -421,12 +425,12 @@ impl Wal {
     fn seal(&mut self, memory: &impl Remembered) -> Frame {
         let number = self.next_frame;
         let segment = self.segments.back_mut().expect("there is always one");
-        let place = segment::Place {
+        let id = segment::SegmentId {
             key: self.key,
             segment: segment.number,
         };
         let mut sectors = std::mem::take(&mut self.sectors);
-        segment::seal(place, number, &mut self.records, &mut sectors);
+        segment::seal(id, number, &mut self.records, &mut sectors);
         let offset = segment.written;
         segment.written += sectors.len() as u64;
         segment.ends.raise_all(&self.touched);

@@ -38,12 +38,12 @@ pub(crate) struct KeptViews {
 
 /// The thread that writes views, with the way to it.
 struct Writer {
-    place: Place,
+    place: ViewDirectory,
     thread: Option<(mpsc::Sender<View>, JoinHandle<()>)>,
 }
 
 #[derive(Clone)]
-struct Place {
+struct ViewDirectory {
     directory: PathBuf,
     cluster: u32,
 }
@@ -52,7 +52,7 @@ impl KeptViews {
     /// Reads the copies that an earlier process of this node has left. A damaged copy counts as
     /// none.
     pub fn open(cluster: &ClusterFile, node: &Node, groups: &[GroupId]) -> KeptViews {
-        let place = Place {
+        let place = ViewDirectory {
             directory: cluster.node_dir(node),
             cluster: cluster.cluster,
         };
@@ -130,7 +130,7 @@ impl Drop for Writer {
 }
 
 /// Writes the newest of the views that have come, until none can come any more.
-fn write_all(place: &Place, views: &mpsc::Receiver<View>) {
+fn write_all(place: &ViewDirectory, views: &mpsc::Receiver<View>) {
     while let Ok(view) = views.recv() {
         let mut newest = BTreeMap::from([(view.group, view)]);
         newest.extend(views.try_iter().map(|view| (view.group, view)));
@@ -147,7 +147,7 @@ fn write_all(place: &Place, views: &mpsc::Receiver<View>) {
     }
 }
 
-impl Place {
+impl ViewDirectory {
     fn file(&self, group: GroupId) -> PathBuf {
         self.directory.join(format!("view-{group}.json"))
     }
@@ -180,7 +180,7 @@ impl Place {
 /// If another version has written one.
 pub(crate) fn check_kept_views(cluster: &ClusterFile, node: &Node) -> Result<(), String> {
     for group in &cluster.groups {
-        let place = Place {
+        let place = ViewDirectory {
             directory: cluster.node_dir(node),
             cluster: cluster.cluster,
         };

@@ -13,7 +13,7 @@ use tracing::{Span, info, warn};
 
 use super::askers::Askers;
 use super::channel::Channel;
-use super::places::Places;
+use super::connection_limit::ConnectionLimit;
 use super::served_state::{Copies, Keeper, Logs, ServedState};
 use super::wire::{Trust, Wire};
 use super::{Answer, Ask, Patience, Question};
@@ -76,7 +76,7 @@ pub struct Settings {
 /// A server that runs until it is dropped.
 pub struct Server {
     stop: Arc<Stop>,
-    places: Arc<Places>,
+    places: Arc<ConnectionLimit>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -91,7 +91,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         let stop = Stop::new()?;
         let (stopping, span) = (stop.clone(), Span::current());
-        let places = Arc::<Places>::default();
+        let places = Arc::<ConnectionLimit>::default();
         let of_threads = places.clone();
         let source = Arc::new(Source {
             settings,
@@ -127,7 +127,12 @@ impl Drop for Server {
     }
 }
 
-fn accept_loop(listener: TcpListener, source: &Arc<Source>, places: &Arc<Places>, stop: &Stop) {
+fn accept_loop(
+    listener: TcpListener,
+    source: &Arc<Source>,
+    places: &Arc<ConnectionLimit>,
+    stop: &Stop,
+) {
     for stream in Connections::new(listener, "checkpoint transfer", stop) {
         let from = stream.peer_addr().ok();
         let Some(from) = from.map(|from| from.ip()) else {

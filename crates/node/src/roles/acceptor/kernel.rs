@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::memory::{
     memory_on_disk, put_aside_as, read_dump, remove_dump, say_what_was_put_aside, write_dump,
 };
-use super::{Shown, ShownPartition, image};
+use super::{AcceptorStatus, PartitionStatus, image};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::plane::xdp::XdpPlane;
 use crate::roles::control_loop::{Refusals, of_group};
@@ -124,7 +124,7 @@ impl Detached for KernelAcceptor {
         let groups = self.acceptors.iter().map(|acceptor| {
             let place = acceptor.place();
             let partitions = 0..place.deployment.partitions;
-            let shown = Shown {
+            let shown = AcceptorStatus {
                 group: place.deployment.group,
                 epoch: acceptor.epoch(),
                 nonce: acceptor.nonce(),
@@ -133,7 +133,7 @@ impl Detached for KernelAcceptor {
                 storage: Storage::Volatile,
                 slots: place.slots,
                 partitions: partitions
-                    .map(|pid| ShownPartition {
+                    .map(|pid| PartitionStatus {
                         floor: acceptor.floor(pid),
                         trim: acceptor.trim(pid),
                         end: acceptor.end(pid),

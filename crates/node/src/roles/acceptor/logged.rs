@@ -7,7 +7,7 @@ use paxos::{Acceptor, Flags, GroupId, Header, Instance, MsgType, Outbox, Packet,
 
 use super::sockets::id;
 use crate::cluster_file::{ClusterFile, Group, Node};
-use crate::roles::wal::{BLOCK, Kind, Place, Remembered, Replayed};
+use crate::roles::wal::{BLOCK, GroupPartition, Kind, Remembered, Replayed};
 use crate::{Error, random_nonce};
 
 /// Returns how many bytes the acceptors of a node remember at most, as records.
@@ -21,7 +21,7 @@ pub fn remembered_bytes(cluster: &ClusterFile) -> u64 {
 }
 
 /// Returns the slot that a packet has changed, if it is about a single one.
-pub fn slot_of(h: &Header) -> Option<(Place, Instance)> {
+pub fn slot_of(h: &Header) -> Option<(GroupPartition, Instance)> {
     let of_one = match h.msgtype {
         MsgType::Phase2a => true,
         MsgType::Phase1a => !h.flags.has(Flags::RANGE),
@@ -41,12 +41,12 @@ impl Remembered for Vec<Acceptor> {
         }
     }
 
-    fn trim(&self, (group, pid): Place) -> Instance {
+    fn trim(&self, (group, pid): GroupPartition) -> Instance {
         let acceptor = self.iter().find(|a| id(a) == group);
         acceptor.map_or(0, |a| a.trim(pid))
     }
 
-    fn save_slot(&self, (group, pid): Place, inst: Instance, out: &mut Vec<u8>) {
+    fn save_slot(&self, (group, pid): GroupPartition, inst: Instance, out: &mut Vec<u8>) {
         if let Some(acceptor) = self.iter().find(|a| id(a) == group) {
             acceptor.save_slot(pid, inst, out);
         }
@@ -110,7 +110,7 @@ impl<'a> LoggedMemory<'a> {
         Ok(())
     }
 
-    fn slot(&mut self, bytes: &[u8]) -> Result<(Place, Instance), String> {
+    fn slot(&mut self, bytes: &[u8]) -> Result<(GroupPartition, Instance), String> {
         let (place, saved) = bytes.split_first_chunk::<4>().ok_or("a record is cut")?;
         let [g, h, p, q] = *place;
         let (group, pid) = (u16::from_be_bytes([g, h]), u16::from_be_bytes([p, q]));
@@ -118,7 +118,7 @@ impl<'a> LoggedMemory<'a> {
         Ok(((group, pid), loaded.map_err(does_not_fit)?))
     }
 
-    fn packet(&mut self, bytes: &[u8]) -> Result<Option<(Place, Instance)>, String> {
+    fn packet(&mut self, bytes: &[u8]) -> Result<Option<(GroupPartition, Instance)>, String> {
         let packet = Packet::parse(bytes)
             .map_err(|reason| format!("a record holds no packet ({})", reason.name()))?;
         let acceptor = self.of(packet.header.group)?;
@@ -130,7 +130,11 @@ impl<'a> LoggedMemory<'a> {
 }
 
 impl Replayed for LoggedMemory<'_> {
-    fn replay(&mut self, kind: Kind, bytes: &[u8]) -> Result<Option<(Place, Instance)>, String> {
+    fn replay(
+        &mut self,
+        kind: Kind,
+        bytes: &[u8],
+    ) -> Result<Option<(GroupPartition, Instance)>, String> {
         match kind {
             Kind::Packet => return self.packet(bytes),
             Kind::Slot => return self.slot(bytes).map(Some),

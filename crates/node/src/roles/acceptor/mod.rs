@@ -47,7 +47,7 @@ pub(crate) fn run<'a>(
 }
 
 /// The state of an acceptor in one group that `status` shows, on any plane.
-struct Shown {
+struct AcceptorStatus {
     group: GroupId,
     epoch: Epoch,
     nonce: u64,
@@ -55,10 +55,10 @@ struct Shown {
     mute: bool,
     storage: Storage,
     slots: u64,
-    partitions: Vec<ShownPartition>,
+    partitions: Vec<PartitionStatus>,
 }
 
-struct ShownPartition {
+struct PartitionStatus {
     floor: Round,
     trim: Instance,
     end: Instance,
@@ -66,9 +66,9 @@ struct ShownPartition {
     reports: Vec<(NodeId, TrimReport)>,
 }
 
-impl Shown {
+impl AcceptorStatus {
     fn to_json(&self, warnings: &mut Vec<String>) -> Value {
-        let partition = |(pid, p): (usize, &ShownPartition)| {
+        let partition = |(pid, p): (usize, &PartitionStatus)| {
             let used = p.end.saturating_sub(p.trim);
             let full = status::ring_warning("the ring", self.group, pid, used, self.slots);
             warnings.extend(full);

@@ -15,7 +15,7 @@ use super::memory::{
     keep_log_as, memory_on_disk, put_aside_as, read_dump, read_log, remove_dump,
     say_what_was_put_aside, write_dump,
 };
-use super::{Shown, ShownPartition, image};
+use super::{AcceptorStatus, PartitionStatus, image};
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::roles::control_loop::{Refusals, of_group};
 use crate::roles::links::Links;
@@ -201,7 +201,7 @@ impl Role for AcceptorRole {
         };
         let status = |acceptor: &Acceptor| {
             let partitions = 0..acceptor.deployment().partitions;
-            let shown = Shown {
+            let shown = AcceptorStatus {
                 group: acceptor.deployment().group,
                 epoch: acceptor.epoch(),
                 nonce: acceptor.nonce(),
@@ -329,10 +329,10 @@ impl AcceptorRole {
     }
 }
 
-fn of_partition(acceptor: &Acceptor, pid: u16) -> ShownPartition {
+fn of_partition(acceptor: &Acceptor, pid: u16) -> PartitionStatus {
     let replicas = acceptor.reports().replicas().iter().copied();
     let reports = acceptor.reports().of(pid).iter().copied();
-    ShownPartition {
+    PartitionStatus {
         floor: acceptor.floor(pid),
         trim: acceptor.trim(pid),
         end: acceptor.end(pid),

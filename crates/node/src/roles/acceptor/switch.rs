@@ -14,7 +14,7 @@ use paxos::{Epoch, Instance, Round};
 use serde_json::Value;
 
 use super::memory::memory_on_disk;
-use super::{Shown, ShownPartition};
+use super::{AcceptorStatus, PartitionStatus};
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::plane::p4::{OfGroup, P4Plane};
@@ -106,7 +106,7 @@ fn refuse_dump(dump: &Path) -> Result<(), Error> {
 }
 
 /// Returns a group's state, or `None` if the switch doesn't answer.
-fn shown(group: &OfGroup<'_>) -> Option<Shown> {
+fn shown(group: &OfGroup<'_>) -> Option<AcceptorStatus> {
     let place = group.place();
     let mut role = group.role();
     let first = role.look(0).ok()?;
@@ -119,7 +119,7 @@ fn shown(group: &OfGroup<'_>) -> Option<Shown> {
             reports.push(role.report(pid, at).ok()?);
         }
         reports.retain(|(replica, _)| *replica != 0);
-        partitions.push(ShownPartition {
+        partitions.push(PartitionStatus {
             floor,
             trim,
             end,
@@ -127,7 +127,7 @@ fn shown(group: &OfGroup<'_>) -> Option<Shown> {
         });
     }
     let epoch: Epoch = first.epoch;
-    Some(Shown {
+    Some(AcceptorStatus {
         group: place.deployment.group,
         epoch,
         nonce: first.nonce,

@@ -11,7 +11,7 @@ use loader::members::Member;
 use loader::object;
 use serde_json::Value;
 
-use super::Shown;
+use super::LeaderStatus;
 use crate::cluster_file::{ClusterFile, Group, Node, Role};
 use crate::plane::xdp::XdpPlane;
 use crate::roles::control_loop::{Refusals, of_group};
@@ -98,7 +98,7 @@ impl Detached for KernelStamper {
         let groups = self.leaders.iter().map(|leader| {
             let deployment = leader.place().deployment;
             let partitions = 0..deployment.partitions;
-            let shown = Shown {
+            let shown = LeaderStatus {
                 group: deployment.group,
                 round: leader.round(),
                 nonce: leader.nonce(),

@@ -43,7 +43,7 @@ pub(crate) fn run<'a>(
 }
 
 /// The state of one group that `status` shows, on any plane.
-struct Shown {
+struct LeaderStatus {
     group: GroupId,
     round: Round,
     nonce: u64,
@@ -52,7 +52,7 @@ struct Shown {
     partitions: Vec<(Instance, Instance)>,
 }
 
-impl Shown {
+impl LeaderStatus {
     fn to_json(&self, warnings: &mut Vec<String>) -> Value {
         let leading = !self.round.is_none();
         let partition = |(pid, (next, trimmed)): (usize, &(Instance, Instance))| {

@@ -9,7 +9,7 @@ use paxos::{Packet, Verdict, trace};
 use serde_json::Value;
 use tracing::info;
 
-use super::Shown;
+use super::LeaderStatus;
 use crate::cluster_file::{self, ClusterFile, Node};
 use crate::roles::control_loop::{Refusals, of_group};
 use crate::roles::links::Links;
@@ -100,7 +100,7 @@ impl<K: Kind> Role for StampingRole<K> {
     fn status(&self, warnings: &mut Vec<String>) -> Vec<Value> {
         let status = |stamper: &Stamper<K>| {
             let partitions = 0..stamper.deployment().partitions;
-            let shown = Shown {
+            let shown = LeaderStatus {
                 group: stamper.deployment().group,
                 round: stamper.round(),
                 nonce: stamper.nonce(),

@@ -9,7 +9,7 @@ use control::{Message, View};
 use paxos::Round;
 use serde_json::Value;
 
-use super::Shown;
+use super::LeaderStatus;
 use super::kernel::receivers;
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Role};
@@ -102,14 +102,14 @@ impl Detached for SwitchStamper {
 }
 
 /// Returns a group's state, or `None` if the switch doesn't answer.
-fn shown(group: &OfGroup<'_>) -> Option<Shown> {
+fn shown(group: &OfGroup<'_>) -> Option<LeaderStatus> {
     let mut role = group.role();
     let first = role.look(0).ok()?;
     let partition = |pid| {
         let look = role.look(pid).ok()?;
         Some((look.a, look.b))
     };
-    Some(Shown {
+    Some(LeaderStatus {
         group: group.place().deployment.group,
         round: p4::role::round_shown(&first),
         nonce: first.nonce,

@@ -36,12 +36,12 @@ pub struct Copies {
     stop: Option<Sender<()>>,
     interrupt: Arc<Interrupt>,
     thread: Option<JoinHandle<()>>,
-    shown: Arc<Mutex<Shown>>,
+    shown: Arc<Mutex<CopyStatus>>,
 }
 
 /// The results so far.
 #[derive(Default)]
-struct Shown {
+struct CopyStatus {
     made: u64,
     failed: u64,
     last: Option<Last>,
@@ -69,7 +69,7 @@ impl Copies {
         };
         let (stop, stopped) = mpsc::channel();
         let interrupt = Arc::new(Interrupt::default());
-        let shown = Arc::new(Mutex::new(Shown::default()));
+        let shown = Arc::new(Mutex::new(CopyStatus::default()));
         let maker = Maker {
             directory: settings.directory.join(&node.name),
             settings: settings.clone(),
@@ -124,7 +124,7 @@ impl Drop for Copies {
     }
 }
 
-impl Shown {
+impl CopyStatus {
     /// Logs the result of an attempt, and returns the time until the next one.
     fn note(&mut self, made: Result<Last, Error>, every: Duration) -> Duration {
         match made {

@@ -16,13 +16,14 @@ use super::memory::note_refused;
 use super::partition::Partition;
 use crate::Error;
 use crate::roles::wal::{
-    self, BLOCK, Directory, Kind, Owner, Place, Remembered, Replayed, Shown, Sizes, Wal, unusable,
+    self, BLOCK, Directory, GroupPartition, Kind, Owner, Remembered, Replayed, Sizes, Wal,
+    WalStatus, unusable,
 };
 
 /// The log of a partition.
 pub struct ReplicaLog {
     wal: Wal,
-    place: Place,
+    place: GroupPartition,
     bytes: Vec<u8>,
 }
 
@@ -88,12 +89,12 @@ impl ReplicaLog {
     }
 
     /// Returns the log's counters.
-    pub fn shown(&self) -> Shown {
+    pub fn shown(&self) -> WalStatus {
         self.wal.shown()
     }
 }
 
-fn place(partition: Partition<'_>) -> Place {
+fn place(partition: Partition<'_>) -> GroupPartition {
     (partition.group.id, partition.pid)
 }
 
@@ -136,23 +137,27 @@ impl Remembered for Memory<'_> {
         put(&head);
     }
 
-    fn trim(&self, _: Place) -> Instance {
+    fn trim(&self, _: GroupPartition) -> Instance {
         self.replica.floor()
     }
 
-    fn save_slot(&self, _: Place, inst: Instance, out: &mut Vec<u8>) {
+    fn save_slot(&self, _: GroupPartition, inst: Instance, out: &mut Vec<u8>) {
         self.replica.save_entry(inst, out);
     }
 }
 
 /// The replica that a log is read into.
 struct LoggedReplica {
-    place: Place,
+    place: GroupPartition,
     loaded: Loaded,
 }
 
 impl Replayed for LoggedReplica {
-    fn replay(&mut self, kind: Kind, bytes: &[u8]) -> Result<Option<(Place, Instance)>, String> {
+    fn replay(
+        &mut self,
+        kind: Kind,
+        bytes: &[u8],
+    ) -> Result<Option<(GroupPartition, Instance)>, String> {
         let loaded = &mut self.loaded;
         let slot = match kind {
             Kind::Head => loaded.head(bytes).map(|()| None),

@@ -7,20 +7,20 @@
 
 use paxos::Instance;
 
-use super::{Kind, Place, Remembered, Wal, put, put_oldest};
+use super::{GroupPartition, Kind, Remembered, Wal, put, put_oldest};
 
 /// About how many bytes of rewritten slots go into one frame.
 const PIECE: usize = 64 << 10;
 
 /// For each partition, 1 + the largest instance whose slot was touched.
 #[derive(Clone, Debug, Default)]
-pub struct Ends(Vec<(Place, Instance)>);
+pub struct Ends(Vec<(GroupPartition, Instance)>);
 
 impl Ends {
-    pub fn raise(&mut self, place: Place, end: Instance) {
-        match self.0.iter_mut().find(|(known, _)| *known == place) {
+    pub fn raise(&mut self, partition: GroupPartition, end: Instance) {
+        match self.0.iter_mut().find(|(known, _)| *known == partition) {
             Some((_, known)) => *known = end.max(*known),
-            None => self.0.push((place, end)),
+            None => self.0.push((partition, end)),
         }
     }
 
@@ -28,7 +28,7 @@ impl Ends {
         others
             .0
             .iter()
-            .for_each(|(place, end)| self.raise(*place, *end));
+            .for_each(|(partition, end)| self.raise(*partition, *end));
     }
 
     pub fn clear(&mut self) {
@@ -38,7 +38,7 @@ impl Ends {
     fn are_trimmed(&self, memory: &impl Remembered) -> bool {
         self.0
             .iter()
-            .all(|(place, end)| *end <= memory.trim(*place))
+            .all(|(partition, end)| *end <= memory.trim(*partition))
     }
 }
 
@@ -47,7 +47,7 @@ pub struct Rewrite {
     /// Segments below this number can be freed once the slots are rewritten.
     until: u32,
     /// The remaining range of instances of each partition.
-    left: Vec<(Place, Instance, Instance)>,
+    left: Vec<(GroupPartition, Instance, Instance)>,
     /// The number of the frame that holds the last piece.
     frame: Option<u64>,
 }
@@ -62,7 +62,7 @@ impl Wal {
         let left = ends
             .0
             .iter()
-            .map(|(place, end)| (*place, memory.trim(*place), *end));
+            .map(|(partition, end)| (*partition, memory.trim(*partition), *end));
         self.rewrite = Some(Rewrite {
             until: number + 1,
             left: left.collect(),
@@ -100,8 +100,8 @@ impl Wal {
         }
         rewrite.frame = Some(next_frame);
         let full = self.records.len() + PIECE;
-        while let Some((place, next, end)) = rewrite.left.last_mut() {
-            let ((group, pid), inst) = (*place, memory.trim(*place).max(*next));
+        while let Some((partition, next, end)) = rewrite.left.last_mut() {
+            let ((group, pid), inst) = (*partition, memory.trim(*partition).max(*next));
             if inst >= *end {
                 rewrite.left.pop();
                 continue;

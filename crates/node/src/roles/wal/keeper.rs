@@ -309,10 +309,10 @@ impl Work {
         if read < piece.len() {
             return Err("it is cut".to_owned());
         }
-        let place = segment::Place {
+        let id = segment::SegmentId {
             key: self.key,
             segment: number,
         };
-        segment::check(&piece, offset, place)
+        segment::check(&piece, offset, id)
     }
 }

@@ -13,8 +13,8 @@ use super::files::{Files, Handle};
 use super::keeper::Keeper;
 use super::writer::Writer;
 use super::{
-    KEY, Kind, MAGIC, Owner, PROGRESS, Remembered, Replayed, Segment, Shown, Sizes, VERSION, Wal,
-    beginning, draw_key, failed, put, segment, segment_name, spare_name, with_checksum,
+    KEY, Kind, MAGIC, Owner, PROGRESS, Remembered, Replayed, Segment, Sizes, VERSION, Wal,
+    WalStatus, beginning, draw_key, failed, put, segment, segment_name, spare_name, with_checksum,
     without_checksum,
 };
 use crate::Error;
@@ -152,7 +152,7 @@ impl Read {
             freeing: Vec::new(),
             writer,
             keeper,
-            shown: Shown::default(),
+            shown: WalStatus::default(),
         };
         wal.begin(memory)?;
         wal.synced(true)?;
@@ -169,14 +169,14 @@ fn healthy(
     sizes: Sizes,
     segment: u32,
 ) -> Result<Vec<u32>, Error> {
-    let place = segment::Place { key, segment };
+    let id = segment::SegmentId { key, segment };
     let mut damaged = Vec::new();
     for spare in &spares {
         let name = spare_name(*spare);
         let bytes = files.read(&name);
         let bytes = bytes.map_err(|e| failed(files, &name, "be read", &e))?;
         let whole = whole_sectors(&bytes, sizes.segment_bytes);
-        if let Err(why) = whole.and_then(|()| segment::is_vacant(&bytes, place)) {
+        if let Err(why) = whole.and_then(|()| segment::is_vacant(&bytes, id)) {
             warn!(spare = name, why, "a spare file of the log is removed");
             let removed = files.remove(&name);
             removed.map_err(|e| failed(files, &name, "be removed", &e))?;
@@ -238,12 +238,12 @@ struct Reader<'a, M> {
 impl<M: Replayed> Reader<'_, M> {
     fn segment(&mut self, number: u32, bytes: &[u8]) -> Result<Segment, String> {
         whole_sectors(bytes, self.segment_bytes)?;
-        let place = segment::Place {
+        let id = segment::SegmentId {
             key: self.key,
             segment: number,
         };
         let mut segment = Segment::new(number, 0);
-        let read = segment::replay(bytes, place, self.next, |records| {
+        let read = segment::replay(bytes, id, self.next, |records| {
             self.records(records, &mut segment.ends)
         })?;
         segment.written = read.bytes;
@@ -268,8 +268,8 @@ impl<M: Replayed> Reader<'_, M> {
                     u32::from_be_bytes(number.try_into().expect("four bytes")),
                     u64::from_be_bytes(frame.try_into().expect("eight bytes")),
                 ));
-            } else if let Some((place, inst)) = self.memory.replay(kind, bytes)? {
-                ends.raise(place, inst.saturating_add(1));
+            } else if let Some((partition, inst)) = self.memory.replay(kind, bytes)? {
+                ends.raise(partition, inst.saturating_add(1));
             }
             records = rest;
         }

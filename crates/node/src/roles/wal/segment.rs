@@ -22,7 +22,7 @@ pub const PREFIX: usize = 4;
 
 /// The log and the segment that sectors belong to.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct SegmentId {
     /// The log's own number, which is part of each checksum.
     pub key: u64,
     /// The segment's number.
@@ -47,7 +47,7 @@ fn sectors(bytes: usize) -> usize {
 }
 
 /// Writes a frame to `out` as sectors. `records` begins with [`PREFIX`] bytes of room.
-pub fn seal(place: Place, number: u64, records: &mut [u8], out: &mut Vec<u8>) {
+pub fn seal(id: SegmentId, number: u64, records: &mut [u8], out: &mut Vec<u8>) {
     let length = (records.len() - PREFIX) as u32;
     records[..PREFIX].copy_from_slice(&length.to_be_bytes());
     let count = u16::try_from(sectors(records.len())).expect("a batch fits a frame");
@@ -58,10 +58,10 @@ pub fn seal(place: Place, number: u64, records: &mut [u8], out: &mut Vec<u8>) {
         let sector = &mut out[start..];
         sector[4..6].copy_from_slice(&(index as u16).to_be_bytes());
         sector[6..8].copy_from_slice(&count.to_be_bytes());
-        sector[8..12].copy_from_slice(&place.segment.to_be_bytes());
+        sector[8..12].copy_from_slice(&id.segment.to_be_bytes());
         sector[12..20].copy_from_slice(&number.to_be_bytes());
         sector[HEAD..HEAD + payload.len()].copy_from_slice(payload);
-        let crc = checksum(place.key, &sector[4..]);
+        let crc = checksum(id.key, &sector[4..]);
         sector[..4].copy_from_slice(&crc.to_be_bytes());
     }
     out.resize(out.len().next_multiple_of(BLOCK), 0);
@@ -81,13 +81,13 @@ pub struct Replayed {
 /// frame that is found sets the number.
 pub fn replay(
     bytes: &[u8],
-    place: Place,
+    id: SegmentId,
     next: Option<u64>,
     mut take: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<Replayed, String> {
     let sectors = bytes.chunks(SECTOR).enumerate();
     let sectors: Vec<_> = sectors
-        .map(|(at, bytes)| Sector::read(bytes, place).map_err(|why| damaged(at, why)))
+        .map(|(at, bytes)| Sector::read(bytes, id).map_err(|why| damaged(at, why)))
         .collect::<Result<_, _>>()?;
     let mut rest = &sectors[..];
     let first = next.or(sectors.iter().flatten().next().map(|s| s.number));
@@ -117,12 +117,12 @@ pub fn replay(
 
 /// Checks blocks of a segment that were synced, where `bytes` begins at byte `from` of it. Returns
 /// an error if a sector is damaged or lost.
-pub fn check(bytes: &[u8], from: u64, place: Place) -> Result<(), String> {
+pub fn check(bytes: &[u8], from: u64, id: SegmentId) -> Result<(), String> {
     for (offset, block) in (from..).step_by(BLOCK).zip(bytes.chunks(BLOCK)) {
         let at = offset as usize / SECTOR;
         let mut left = None;
         for (at, bytes) in (at..).zip(block.chunks(SECTOR)) {
-            let sector = Sector::read(bytes, place).map_err(|why| damaged(at, why))?;
+            let sector = Sector::read(bytes, id).map_err(|why| damaged(at, why))?;
             // Each block begins with a sector of a frame, and the frame may end in it.
             let expected = left.unwrap_or(1);
             match sector {
@@ -137,9 +137,9 @@ pub fn check(bytes: &[u8], from: u64, place: Place) -> Result<(), String> {
 
 /// Returns an error unless the whole file holds only zeros or sectors of earlier segments, so that
 /// it can become this segment.
-pub fn is_vacant(bytes: &[u8], place: Place) -> Result<(), String> {
+pub fn is_vacant(bytes: &[u8], id: SegmentId) -> Result<(), String> {
     for (at, bytes) in bytes.chunks(SECTOR).enumerate() {
-        match Sector::read(bytes, place) {
+        match Sector::read(bytes, id) {
             Ok(None) => {}
             Ok(Some(_)) => return Err(damaged(at, "of a later segment")),
             Err(why) => return Err(damaged(at, why)),
@@ -187,21 +187,21 @@ fn is_unfinished(sectors: &[Option<Sector<'_>>], number: u64) -> Result<(), Stri
 impl<'a> Sector<'a> {
     /// Returns `None` for zeros and for an earlier segment's sector, and an error for bytes that
     /// are no sector.
-    fn read(bytes: &'a [u8], place: Place) -> Result<Option<Sector<'a>>, &'static str> {
+    fn read(bytes: &'a [u8], id: SegmentId) -> Result<Option<Sector<'a>>, &'static str> {
         if bytes.iter().all(|b| *b == 0) {
             return Ok(None);
         }
         let (crc, rest) = bytes.split_first_chunk::<4>().ok_or("damaged")?;
         let head = rest.first_chunk::<16>().ok_or("damaged")?;
-        if bytes.len() != SECTOR || u32::from_be_bytes(*crc) != checksum(place.key, rest) {
+        if bytes.len() != SECTOR || u32::from_be_bytes(*crc) != checksum(id.key, rest) {
             return Err("damaged");
         }
         let segment = u32::from_be_bytes(head[4..8].try_into().expect("four bytes"));
-        if segment > place.segment {
+        if segment > id.segment {
             return Err("of a later segment");
         }
         let small = |at: usize| usize::from(u16::from_be_bytes([head[at], head[at + 1]]));
-        Ok((segment == place.segment).then(|| Sector {
+        Ok((segment == id.segment).then(|| Sector {
             index: small(0),
             count: small(2),
             number: u64::from_be_bytes(head[8..].try_into().expect("eight bytes")),

@@ -15,10 +15,14 @@ struct Records {
     trim: Instance,
 }
 
-const PLACE: Place = (0, 0);
+const PARTITION: GroupPartition = (0, 0);
 
 impl Replayed for Records {
-    fn replay(&mut self, kind: Kind, bytes: &[u8]) -> Result<Option<(Place, Instance)>, String> {
+    fn replay(
+        &mut self,
+        kind: Kind,
+        bytes: &[u8],
+    ) -> Result<Option<(GroupPartition, Instance)>, String> {
         if kind == Kind::Head {
             self.heads.push(bytes.to_vec());
             return Ok(None);
@@ -26,8 +30,8 @@ impl Replayed for Records {
         self.records.push((kind, bytes.to_vec()));
         // Frame `i` is about instance `i`.
         Ok(match kind {
-            Kind::Packet => Some((PLACE, bytes[0].into())),
-            Kind::Slot => Some((PLACE, bytes[4].into())),
+            Kind::Packet => Some((PARTITION, bytes[0].into())),
+            Kind::Slot => Some((PARTITION, bytes[4].into())),
             _ => None,
         })
     }
@@ -38,11 +42,11 @@ impl Remembered for Records {
         put(b"\0head");
     }
 
-    fn trim(&self, _: Place) -> Instance {
+    fn trim(&self, _: GroupPartition) -> Instance {
         self.trim
     }
 
-    fn save_slot(&self, _: Place, inst: Instance, out: &mut Vec<u8>) {
+    fn save_slot(&self, _: GroupPartition, inst: Instance, out: &mut Vec<u8>) {
         out.extend_from_slice(&[inst as u8; 100]);
     }
 }
@@ -79,7 +83,7 @@ fn store(wal: &mut Wal, memory: &Records) -> Result<(), Error> {
 
 /// Writes frame `i`: two records of 1 to 3 sectors together, in a block.
 fn write_frame(wal: &mut Wal, memory: &Records, i: usize) {
-    let slot = Some((PLACE, i as Instance));
+    let slot = Some((PARTITION, i as Instance));
     wal.append(Kind::Packet, &vec![i as u8; 100 + i * 300 % 1000], slot);
     wal.append(Kind::Enable, &[i as u8, 0xff], None);
     wal.tend(memory);
@@ -435,11 +439,11 @@ fn a_value_can_not_pass_for_a_frame() {
     let mut forged = Vec::new();
     let mut records = vec![0; segment::PREFIX];
     records.extend_from_slice(&[0, 1, 1, 9]);
-    let place = segment::Place {
+    let id = segment::SegmentId {
         key: wal.key + 1,
         segment: 0,
     };
-    segment::seal(place, 1, &mut records, &mut forged);
+    segment::seal(id, 1, &mut records, &mut forged);
     wal.file
         .write_all_at(&forged, wal.current().written)
         .unwrap();

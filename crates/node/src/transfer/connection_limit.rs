@@ -16,20 +16,20 @@ const OF_ONE_ADDRESS: usize = 4;
 
 /// The connections that one replica serves.
 #[derive(Default)]
-pub struct Places {
+pub struct ConnectionLimit {
     taken: Mutex<BTreeMap<IpAddr, usize>>,
     refused: AtomicU64,
 }
 
 /// A place for one connection, which is free again when this is dropped.
-pub struct Place {
-    of: Arc<Places>,
+pub struct ConnectionPermit {
+    of: Arc<ConnectionLimit>,
     from: IpAddr,
 }
 
-impl Places {
+impl ConnectionLimit {
     /// Returns a place for a connection from an address, if one is free.
-    pub fn take(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
+    pub fn take(self: &Arc<Self>, from: IpAddr) -> Option<ConnectionPermit> {
         let mut taken = lock(&self.taken);
         let all: usize = taken.values().sum();
         let own = taken.get(&from).copied().unwrap_or(0);
@@ -39,7 +39,7 @@ impl Places {
         }
         taken.insert(from, own + 1);
         let of = self.clone();
-        Some(Place { of, from })
+        Some(ConnectionPermit { of, from })
     }
 
     /// Counts a connection that is refused for another reason.
@@ -53,7 +53,7 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut taken = lock(&self.of.taken);
         let own = taken.remove(&self.from).unwrap_or(0);
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn one_address_leaves_places_for_others() {
         let [greedy, other] = [[10, 0, 0, 9], [10, 0, 0, 1]].map(IpAddr::from);
-        let places = Arc::<Places>::default();
+        let places = Arc::<ConnectionLimit>::default();
         let take = |from, n: usize| (0..n).filter_map(|_| places.take(from)).collect::<Vec<_>>();
         let mut of_greedy = take(greedy, 100);
         assert_eq!(of_greedy.len(), OF_ONE_ADDRESS);
