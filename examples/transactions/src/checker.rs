@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cycles::{Edge, Graph, find};
-use crate::history::{Entry, Operation, Told};
+use crate::history::{ClientOutcome, Entry, Operation};
 
 /// The kinds of anomalies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -101,7 +101,7 @@ impl<'a> Lists<'a> {
             for operation in &entry.operations {
                 match operation {
                     Operation::Append(_, number) => drop(writers.insert(*number, at)),
-                    Operation::Read(key, list) if entry.told == Told::Committed => {
+                    Operation::Read(key, list) if entry.told == ClientOutcome::Committed => {
                         let known = longest.entry(*key).or_default();
                         // What a transaction appends itself isn't read by others yet.
                         if list.len() > known.len() {
@@ -113,11 +113,11 @@ impl<'a> Lists<'a> {
             }
         }
         let committed = history.iter().enumerate();
-        let committed = committed.filter(|(_, entry)| entry.told == Told::Committed);
+        let committed = committed.filter(|(_, entry)| entry.told == ClientOutcome::Committed);
         let mut effective: BTreeSet<usize> = committed.map(|(at, _)| at).collect();
         let seen = longest.values().flat_map(|list| list.iter());
         let seen = seen.filter_map(|number| writers.get(number));
-        effective.extend(seen.filter(|at| history[**at].told == Told::Nothing));
+        effective.extend(seen.filter(|at| history[**at].told == ClientOutcome::Nothing));
         Lists {
             history,
             writers,
@@ -128,7 +128,7 @@ impl<'a> Lists<'a> {
 
     fn check_reads(&self, found: &mut Vec<Anomaly>) {
         for (at, entry) in self.history.iter().enumerate() {
-            if entry.told != Told::Committed {
+            if entry.told != ClientOutcome::Committed {
                 continue;
             }
             for (position, operation) in entry.operations.iter().enumerate() {
@@ -167,7 +167,7 @@ impl<'a> Lists<'a> {
         for number in list {
             match self.writers.get(number) {
                 None => report(Kind::Unwritten, None),
-                Some(writer) if self.history[*writer].told == Told::Aborted => {
+                Some(writer) if self.history[*writer].told == ClientOutcome::Aborted => {
                     report(Kind::AbortedRead, Some(*writer));
                 }
                 Some(_) => {}
@@ -190,7 +190,7 @@ impl<'a> Lists<'a> {
                 let Operation::Read(of, list) = operation else {
                     continue;
                 };
-                let counts = *of == key && entry.told == Told::Committed;
+                let counts = *of == key && entry.told == ClientOutcome::Committed;
                 if counts && !longest.starts_with(list) {
                     found.push(Anomaly {
                         kind: Kind::Disagreement,
@@ -234,7 +234,7 @@ impl<'a> Lists<'a> {
         }
         let times = self.effective.iter().map(|at| {
             let entry = &self.history[*at];
-            let ended = entry.told == Told::Committed;
+            let ended = entry.told == ClientOutcome::Committed;
             (*at, entry.begin, ended.then_some(entry.end))
         });
         graph.add_real_time(times);
@@ -253,7 +253,7 @@ impl<'a> Lists<'a> {
     fn add_reads(&self, key: u64, writers: &[usize], unread: &[usize], graph: &mut Graph) {
         for at in &self.effective {
             let entry = &self.history[*at];
-            if entry.told != Told::Committed {
+            if entry.told != ClientOutcome::Committed {
                 continue;
             }
             for operation in &entry.operations {

@@ -36,14 +36,14 @@ pub struct Coordinator {
     writes: BTreeMap<Key, Value>,
     pub(crate) phase: Phase,
     /// Commands without an answer.
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, OpenCommand>,
     next_tag: u64,
     outgoing: Vec<Outgoing>,
     /// The rule that a test takes away; `None` everywhere else.
     pub(crate) broken: Option<Rule>,
 }
 
-struct Asked {
+struct OpenCommand {
     shard: u16,
     command: Command,
 }
@@ -254,7 +254,8 @@ impl Coordinator {
             shard,
             command: command.encode(),
         });
-        self.asked.insert(self.next_tag, Asked { shard, command });
+        self.asked
+            .insert(self.next_tag, OpenCommand { shard, command });
     }
 
     fn work_by_shard(&self) -> BTreeMap<u16, Work> {
@@ -322,7 +323,7 @@ impl Coordinator {
 
     // ---- Answers
 
-    fn take(&mut self, asked: Asked, answer: Answer) {
+    fn take(&mut self, asked: OpenCommand, answer: Answer) {
         let shard = asked.shard;
         if answer == Answer::No(Refusal::UnknownClient) && !self.is_resolving() {
             self.clients.remove(&shard);
@@ -346,7 +347,7 @@ impl Coordinator {
         }
     }
 
-    fn take_values(&mut self, asked: Asked, answer: Answer) {
+    fn take_values(&mut self, asked: OpenCommand, answer: Answer) {
         let (Command::Read { mut keys }, Answer::Values(found)) = (asked.command, answer.clone())
         else {
             self.phase = Phase::Reading(Some(reason(asked.shard, answer)));

@@ -13,7 +13,7 @@ pub enum Operation {
 
 /// What the client of a transaction was told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum ClientOutcome {
     /// The transaction took effect.
     Committed,
     /// The transaction took no effect.
@@ -30,7 +30,7 @@ pub struct Entry {
     /// When the client was told.
     pub end: u64,
     /// What the client was told.
-    pub told: Told,
+    pub told: ClientOutcome,
     /// What it did, in this order.
     pub operations: Vec<Operation>,
 }

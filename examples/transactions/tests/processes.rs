@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use transactions::checker::check;
-use transactions::history::{Entry, Operation, Told};
+use transactions::history::{ClientOutcome, Entry, Operation};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_transactions");
 const CLIENTS: u64 = 3;
@@ -69,7 +69,9 @@ impl Shared {
 
     fn committed(&self) -> usize {
         let history = self.history.lock().unwrap();
-        let committed = history.iter().filter(|e| e.told == Told::Committed);
+        let committed = history
+            .iter()
+            .filter(|e| e.told == ClientOutcome::Committed);
         committed.count()
     }
 
@@ -153,11 +155,14 @@ fn ask(input: &mut impl Write, output: &mut impl BufRead, todo: &[Operation]) ->
 fn record(shared: &Shared, begin: u64, mut operations: Vec<Operation>, answer: Option<&str>) {
     let mut words = answer.unwrap_or_default().split_whitespace();
     let told = match words.next() {
-        Some("committed") => Told::Committed,
-        None => Told::Nothing,
+        Some("committed") => ClientOutcome::Committed,
+        None => ClientOutcome::Nothing,
         Some(_) => panic!("{answer:?}"),
     };
-    for operation in operations.iter_mut().filter(|_| told == Told::Committed) {
+    for operation in operations
+        .iter_mut()
+        .filter(|_| told == ClientOutcome::Committed)
+    {
         if let Operation::Read(_, seen) = operation {
             let (_, list) = words.next().unwrap().split_once('=').unwrap();
             let numbers = list.split(',').filter(|number| !number.is_empty());

@@ -28,7 +28,7 @@ pub struct Digests {
     pub silent: Vec<String>,
 }
 
-struct Asked<'a> {
+struct AskedReplica<'a> {
     name: &'a str,
     group: GroupId,
     heard: Instant,
@@ -47,7 +47,7 @@ pub fn digests(cluster: &ClusterFile) -> Result<Digests, Error> {
     let mut open = BTreeMap::new();
     for group in &cluster.groups {
         for node in cluster.replicas(group.id) {
-            let asked = Asked {
+            let asked = AskedReplica {
                 name: &node.name,
                 group: group.id,
                 heard: start,
@@ -101,7 +101,7 @@ pub fn digests(cluster: &ClusterFile) -> Result<Digests, Error> {
 /// Takes the answers that come until `until`, or until every replica has answered.
 fn receive(
     socket: &mut ControlClient,
-    open: &mut BTreeMap<SocketAddr, Asked<'_>>,
+    open: &mut BTreeMap<SocketAddr, AskedReplica<'_>>,
     result: &mut Digests,
     until: Instant,
 ) {

@@ -4,7 +4,7 @@
 use crate::checker::{Kind, check};
 use crate::cycles::Edge;
 use crate::history::Operation::{Append, Read};
-use crate::history::{Entry, Operation, Told};
+use crate::history::{ClientOutcome, Entry, Operation};
 
 const X: u64 = 1;
 const Y: u64 = 2;
@@ -14,7 +14,7 @@ fn committed(begin: u64, end: u64, operations: &[Operation]) -> Entry {
     Entry {
         begin,
         end,
-        told: Told::Committed,
+        told: ClientOutcome::Committed,
         operations: operations.to_vec(),
     }
 }
@@ -24,7 +24,7 @@ fn at_once(operations: &[Operation]) -> Entry {
     committed(0, 100, operations)
 }
 
-fn told(told: Told, operations: &[Operation]) -> Entry {
+fn told(told: ClientOutcome, operations: &[Operation]) -> Entry {
     Entry {
         told,
         ..at_once(operations)
@@ -67,7 +67,7 @@ fn what_ran_at_once_may_be_in_any_order() {
 
 #[test]
 fn what_nobody_was_told_may_have_happened_or_not() {
-    let unknown = told(Told::Nothing, &[Append(X, 1), Append(Y, 2)]);
+    let unknown = told(ClientOutcome::Nothing, &[Append(X, 1), Append(Y, 2)]);
     for (x, y) in [(vec![], vec![]), (vec![1], vec![2])] {
         let later = committed(200, 201, &[Read(X, x), Read(Y, y)]);
         assert_eq!(check(&[unknown.clone(), later]), []);
@@ -89,7 +89,7 @@ fn a_write_cycle_is_g0() {
 #[test]
 fn reading_what_was_aborted_is_g1a() {
     let history = [
-        told(Told::Aborted, &[Append(X, 1)]),
+        told(ClientOutcome::Aborted, &[Append(X, 1)]),
         at_once(&[read(X, &[1])]),
     ];
     shows(Kind::AbortedRead, &history);

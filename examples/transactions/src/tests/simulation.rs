@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::world::{Plan, World};
-use crate::history::Told;
+use crate::history::ClientOutcome;
 use crate::rule::Rule;
 
 fn committed_share(plan: Plan, seeds: std::ops::Range<u64>) -> f64 {
@@ -15,7 +15,9 @@ fn committed_share(plan: Plan, seeds: std::ops::Range<u64>) -> f64 {
         println!("seed {seed}");
         let history = World::new(seed, plan, None).run();
         let of = history.iter();
-        committed += of.filter(|entry| entry.told == Told::Committed).count();
+        committed += of
+            .filter(|entry| entry.told == ClientOutcome::Committed)
+            .count();
         all += history.len();
     }
     committed as f64 / all as f64

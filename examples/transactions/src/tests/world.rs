@@ -9,7 +9,7 @@ use wirepaxos::StateMachine;
 use super::random::Random;
 use crate::checker::check;
 use crate::coordinator::{Abort, Coordinator, Event};
-use crate::history::{Entry, Operation, Told};
+use crate::history::{ClientOutcome, Entry, Operation};
 use crate::patience::Patience;
 use crate::rule::Rule;
 use crate::shard::{Limits, Shard};
@@ -389,10 +389,10 @@ impl World {
         while let Some(happened) = event.take() {
             match happened {
                 Event::Read => event = self.commit(at),
-                Event::Committed => self.tell(at, Told::Committed),
-                Event::InDoubt => self.tell(at, Told::Nothing),
+                Event::Committed => self.tell(at, ClientOutcome::Committed),
+                Event::InDoubt => self.tell(at, ClientOutcome::Nothing),
                 Event::Aborted(why) => {
-                    self.tell(at, Told::Aborted);
+                    self.tell(at, ClientOutcome::Aborted);
                     self.give_way(at, why);
                 }
                 Event::Resolved => {}
@@ -423,14 +423,14 @@ impl World {
         client.coordinator.commit()
     }
 
-    fn tell(&mut self, at: usize, told: Told) {
+    fn tell(&mut self, at: usize, told: ClientOutcome) {
         let client = &mut self.clients[at];
         client.commits = false;
         let Some((begin, operations)) = client.running.take() else {
             return;
         };
         let is_last = at == 0 && self.at_rest_from.is_some_and(|from| begin >= from);
-        if told == Told::Committed && is_last && !self.last.is_empty() {
+        if told == ClientOutcome::Committed && is_last && !self.last.is_empty() {
             self.last.remove(0);
         }
         self.history.push(Entry {
@@ -453,7 +453,7 @@ impl World {
     /// A client dies, and another one, who knows nothing, takes its place.
     fn die(&mut self, at: usize) {
         if self.clients[at].commits {
-            self.tell(at, Told::Nothing);
+            self.tell(at, ClientOutcome::Nothing);
         }
         let life = self.clients[at].address.life + 1;
         self.clients[at] = self.client(Address { at, life });
