@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 /// A table of keys, each with a small value.
 pub(crate) struct Keys<T> {
     /// The slots, by open addressing; their number is 0 or a power of two.
-    table: Vec<Slot<T>>,
+    table: Vec<Bucket<T>>,
     /// The number of slots that aren't empty.
     used: usize,
     /// The bytes of each key, after its length u16.
@@ -16,7 +16,7 @@ pub(crate) struct Keys<T> {
 }
 
 #[derive(Clone, Copy)]
-struct Slot<T> {
+struct Bucket<T> {
     hash: u32,
     /// The position of the key in `bytes`.
     at: u32,
@@ -43,7 +43,7 @@ impl<T> Default for Keys<T> {
 impl<T: Copy + Default> Keys<T> {
     /// Returns the memory in use, roughly.
     pub fn size(&self) -> usize {
-        self.bytes.len() + self.table.len() * size_of::<Slot<T>>()
+        self.bytes.len() + self.table.len() * size_of::<Bucket<T>>()
     }
 
     pub fn get(&self, key: &[u8]) -> Option<T> {
@@ -69,7 +69,7 @@ impl<T: Copy + Default> Keys<T> {
         self.bytes
             .extend_from_slice(&(key.len() as u16).to_be_bytes());
         self.bytes.extend_from_slice(key);
-        self.add(Slot { hash, at, value });
+        self.add(Bucket { hash, at, value });
     }
 
     /// Removes a key. Its bytes stay until all keys are cleared.
@@ -96,7 +96,7 @@ impl<T: Copy + Default> Keys<T> {
             *self = Keys::default();
             return;
         }
-        self.table.fill(Slot::empty());
+        self.table.fill(Bucket::empty());
         self.bytes.clear();
         self.used = 0;
     }
@@ -127,7 +127,7 @@ impl<T: Copy + Default> Keys<T> {
     }
 
     /// Puts a key into the first empty slot, of which there must be one.
-    fn add(&mut self, new: Slot<T>) {
+    fn add(&mut self, new: Bucket<T>) {
         let mask = self.table.len() - 1;
         let mut at = new.hash as usize & mask;
         while self.table[at].at != EMPTY {
@@ -139,7 +139,7 @@ impl<T: Copy + Default> Keys<T> {
 
     fn grow(&mut self) {
         let length = (self.table.len() * 2).max(SMALLEST);
-        let old = std::mem::replace(&mut self.table, vec![Slot::empty(); length]);
+        let old = std::mem::replace(&mut self.table, vec![Bucket::empty(); length]);
         self.used = 0;
         for slot in old.into_iter().filter(|slot| slot.at < REMOVED) {
             self.add(slot);
@@ -147,9 +147,9 @@ impl<T: Copy + Default> Keys<T> {
     }
 }
 
-impl<T: Default> Slot<T> {
-    fn empty() -> Slot<T> {
-        Slot {
+impl<T: Default> Bucket<T> {
+    fn empty() -> Bucket<T> {
+        Bucket {
             hash: 0,
             at: EMPTY,
             value: T::default(),
