@@ -8,17 +8,17 @@ use crate::pubsub::channels::too_long;
 use crate::pubsub::name_list::NameList;
 use crate::pubsub::survey::{Question, kind_of, message};
 use crate::pubsub::task::Task;
-use crate::state::subscriptions::Kind;
+use crate::state::subscriptions::NameKind;
 use crate::way::Way;
 
 /// The commands that subscribe or unsubscribe: name, kind, and true if it subscribes.
-const COMMANDS: [(&str, Kind, bool); 6] = [
-    ("subscribe", Kind::Channel, true),
-    ("unsubscribe", Kind::Channel, false),
-    ("psubscribe", Kind::Pattern, true),
-    ("punsubscribe", Kind::Pattern, false),
-    ("ssubscribe", Kind::Shard, true),
-    ("sunsubscribe", Kind::Shard, false),
+const COMMANDS: [(&str, NameKind, bool); 6] = [
+    ("subscribe", NameKind::Channel, true),
+    ("unsubscribe", NameKind::Channel, false),
+    ("psubscribe", NameKind::Pattern, true),
+    ("punsubscribe", NameKind::Pattern, false),
+    ("ssubscribe", NameKind::Shard, true),
+    ("sunsubscribe", NameKind::Shard, false),
 ];
 
 const OWN_NAME: &str =
@@ -54,7 +54,7 @@ pub(crate) fn subscription(call: &mut Call<'_>) -> Outcome {
         call.fail(why);
         return Outcome::Answered;
     }
-    if subscribes && kind == Kind::Shard && names.contains(&AUDIENCE) {
+    if subscribes && kind == NameKind::Shard && names.contains(&AUDIENCE) {
         call.fail(OWN_NAME);
         return Outcome::Answered;
     }

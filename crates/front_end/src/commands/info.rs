@@ -10,7 +10,7 @@ use crate::call::{Call, Outcome};
 use crate::commands::config::max_memory;
 use crate::metrics::Metrics;
 use crate::native::Native;
-use crate::state::subscriptions::Kind;
+use crate::state::subscriptions::NameKind;
 
 /// The version of Redis whose behaviour the front end follows; clients adapt to it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
@@ -186,9 +186,9 @@ fn stats(call: &Call<'_>, text: &mut String) {
     );
     let channels = call.shared.channels.borrow();
     let kinds = [
-        ("pubsub_channels", Kind::Channel),
-        ("pubsub_patterns", Kind::Pattern),
-        ("pubsubshard_channels", Kind::Shard),
+        ("pubsub_channels", NameKind::Channel),
+        ("pubsub_patterns", NameKind::Pattern),
+        ("pubsubshard_channels", NameKind::Shard),
     ];
     lines(
         text,

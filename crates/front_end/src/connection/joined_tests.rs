@@ -9,7 +9,7 @@ use replica::Status;
 
 use crate::connection::turn_tests::{connection, native};
 use crate::connection::{Connection, Sink};
-use crate::log::lane::{Logged, Session};
+use crate::log::lane::{LaneSession, Logged};
 use crate::shared::Shared;
 use crate::state::once::Once;
 
@@ -44,7 +44,7 @@ fn pipeline(shared: &Shared, lines: &str) -> (Connection, Vec<(u64, Vec<u8>)>) {
     let (mut connection, mut sent) = (connection(), Sent::default());
     feed(&mut connection, shared, lines);
     connection.propose(shared, 1, &mut sent);
-    connection.lane(0).unwrap().session = Session::Open(5);
+    connection.lane(0).unwrap().session = LaneSession::Open(5);
     connection.propose(shared, 1, &mut sent);
     (connection, sent.0.into_inner())
 }

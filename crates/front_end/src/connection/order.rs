@@ -11,7 +11,7 @@ use paxos::wire::value::PACKED_ITEM_HEADER_LEN;
 use replica::Status;
 
 use crate::found_keys::Awaited;
-use crate::log::lane::{Lane, Logged, Session};
+use crate::log::lane::{Lane, LaneSession, Logged};
 use crate::log::reads::Reading;
 use crate::metrics::Metrics;
 use crate::partitions::Partitions;
@@ -123,7 +123,7 @@ impl Orders {
         self.propose_waiting(shared, values, stale, sink);
         let mut part = Vec::new();
         for lane in &mut self.lanes {
-            let Session::Open(session) = lane.session else {
+            let LaneSession::Open(session) = lane.session else {
                 continue;
             };
             while let Some(number) = lane.next_part(&mut part) {
@@ -164,12 +164,12 @@ impl Orders {
             let len = next.bytes.len();
             let lane = lane_of(&mut self.lanes, wanted.lowest());
             let session = match lane.session {
-                Session::None => {
-                    lane.session = Session::Opening(sink.open(lane.pid));
+                LaneSession::None => {
+                    lane.session = LaneSession::Opening(sink.open(lane.pid));
                     None
                 }
-                Session::Opening(_) => None,
-                Session::Open(id) => Some(id),
+                LaneSession::Opening(_) => None,
+                LaneSession::Open(id) => Some(id),
             };
             match session.filter(|_| in_order && lane.has_room(len, shared.max_value, values)) {
                 Some(session) => {
@@ -279,7 +279,7 @@ impl Orders {
         let mut sessions = Vec::new();
         if self.waiting.is_empty() {
             self.lanes.retain(|lane| match lane.session {
-                Session::Open(id) if lane.is_idle() && lane.last_used.elapsed() >= idle => {
+                LaneSession::Open(id) if lane.is_idle() && lane.last_used.elapsed() >= idle => {
                     sessions.push((lane.pid, id));
                     false
                 }

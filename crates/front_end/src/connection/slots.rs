@@ -12,7 +12,7 @@ use crate::resp::Writer;
 /// Output that was sent is dropped in portions of this size.
 const COMPACT_BYTES: usize = 64 << 10;
 
-enum Slot {
+enum AnswerSlot {
     Ready(Vec<u8>),
     Waiting(Pending),
 }
@@ -32,7 +32,7 @@ pub(crate) struct Pending {
 /// The answers that the client hasn't got yet.
 #[derive(Default)]
 pub(crate) struct Slots {
-    slots: VecDeque<Slot>,
+    slots: VecDeque<AnswerSlot>,
     /// The bytes of the answers in `slots`.
     slot_bytes: usize,
     /// The bytes of the answers to EXEC in which counts are being filled in.
@@ -66,13 +66,13 @@ impl Slots {
 
     /// Keeps the place of an answer that is still to come.
     pub fn wait_for(&mut self, pending: Pending) {
-        self.slots.push_back(Slot::Waiting(pending));
+        self.slots.push_back(AnswerSlot::Waiting(pending));
     }
 
     /// Returns how the answer to a command is shown, if it is still to come.
     pub fn shape_of(&mut self, number: u64) -> Option<&mut Shape> {
         self.slots.iter_mut().find_map(|slot| match slot {
-            Slot::Waiting(pending) if pending.number == number => Some(&mut pending.shape),
+            AnswerSlot::Waiting(pending) if pending.number == number => Some(&mut pending.shape),
             _ => None,
         })
     }
@@ -98,8 +98,8 @@ impl Slots {
         // Messages may be very many, and each answer searches the slots; so ready answers share one
         // slot.
         match self.slots.back_mut() {
-            Some(Slot::Ready(last)) => last.extend_from_slice(&answer),
-            _ => self.slots.push_back(Slot::Ready(answer)),
+            Some(AnswerSlot::Ready(last)) => last.extend_from_slice(&answer),
+            _ => self.slots.push_back(AnswerSlot::Ready(answer)),
         }
     }
 
@@ -115,11 +115,12 @@ impl Slots {
         metrics: &Metrics,
         write: impl FnOnce(&mut Writer<'_>),
     ) -> bool {
-        let is_it = |slot: &Slot| matches!(slot, Slot::Waiting(of) if of.number == number);
+        let is_it =
+            |slot: &AnswerSlot| matches!(slot, AnswerSlot::Waiting(of) if of.number == number);
         let Some(index) = self.slots.iter().position(is_it) else {
             return false;
         };
-        let Slot::Waiting(Pending {
+        let AnswerSlot::Waiting(Pending {
             resp3,
             is_shown,
             since,
@@ -145,7 +146,7 @@ impl Slots {
             out.truncate(start);
         }
         self.slot_bytes += kept.len();
-        self.slots[index] = Slot::Ready(kept);
+        self.slots[index] = AnswerSlot::Ready(kept);
         self.release();
         true
     }
@@ -153,7 +154,7 @@ impl Slots {
     /// Answers all commands that aren't answered yet with errors.
     pub fn fail_all<'a>(&mut self, error_of: impl Fn(u64) -> &'a str, metrics: &Metrics) {
         for slot in &mut self.slots {
-            if let Slot::Waiting(pending) = slot {
+            if let AnswerSlot::Waiting(pending) = slot {
                 let mut out = Vec::new();
                 let mut writer = Writer {
                     out: &mut out,
@@ -165,7 +166,7 @@ impl Slots {
                     out.clear();
                 }
                 self.slot_bytes += out.len();
-                *slot = Slot::Ready(out);
+                *slot = AnswerSlot::Ready(out);
             }
         }
         self.release();
@@ -173,8 +174,9 @@ impl Slots {
 
     /// Forgets all answers but those that are still to come to commands in flight.
     pub fn abandon(&mut self, in_flight: &[u64]) {
-        self.slots
-            .retain(|slot| matches!(slot, Slot::Waiting(of) if in_flight.contains(&of.number)));
+        self.slots.retain(
+            |slot| matches!(slot, AnswerSlot::Waiting(of) if in_flight.contains(&of.number)),
+        );
         self.slot_bytes = 0;
         self.discard_output();
     }
@@ -191,7 +193,7 @@ impl Slots {
 
     /// Moves the answers at the front to the output.
     fn release(&mut self) {
-        while let Some(Slot::Ready(bytes)) = self.slots.front() {
+        while let Some(AnswerSlot::Ready(bytes)) = self.slots.front() {
             self.output.extend_from_slice(bytes);
             self.slot_bytes -= bytes.len();
             self.slots.pop_front();

@@ -296,7 +296,7 @@ fn subscribing_to_very_many_channels_is_done_in_turns_and_costs_others_nothing()
         connection
             .client
             .subscriptions
-            .len(crate::state::subscriptions::Kind::Channel),
+            .len(crate::state::subscriptions::NameKind::Channel),
         60_000
     );
     assert!(turns > 100, "{turns}");
@@ -348,7 +348,7 @@ fn what_is_asked_of_very_many_names_is_counted_in_turns() {
         (String::from_utf8(shown).unwrap(), turns)
     };
     let of = |pattern: &str| Question::Names {
-        kind: crate::state::subscriptions::Kind::Channel,
+        kind: crate::state::subscriptions::NameKind::Channel,
         pattern: Some(pattern.as_bytes().to_vec()),
     };
     let (shown, turns) = answer(of("channel-*9"));
@@ -384,7 +384,7 @@ fn watching_as_many_keys_as_may_be_is_no_work_for_each_pair_of_them() {
     shared.turn.begin();
     connection.run(&shared);
     connection.propose(&shared, 1, &mut log);
-    connection.lane(0).unwrap().session = crate::log::lane::Session::Open(1);
+    connection.lane(0).unwrap().session = crate::log::lane::LaneSession::Open(1);
     connection.propose(&shared, 1, &mut log);
     let mut answer = format!("*{}\r\n", 2 * keys.len());
     (0..keys.len()).for_each(|n| answer.push_str(&format!(":{n}\r\n:1\r\n")));

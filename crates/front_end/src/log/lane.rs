@@ -20,7 +20,7 @@ pub const SESSION_WINDOW: u16 = 64;
 
 /// A session in the log of a partition. Ids are unique within the partition only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Session {
+pub(crate) enum LaneSession {
     None,
     /// The session was asked for with this nonce.
     Opening(u64),
@@ -100,7 +100,7 @@ impl Logged {
 /// connections. A command longer than a value is in flight alone and travels in parts. [S-PARTS]
 pub(crate) struct Lane {
     pub pid: PartitionId,
-    pub session: Session,
+    pub session: LaneSession,
     pub last_used: Instant,
     /// The number of the session's last request.
     last_request: u64,
@@ -122,7 +122,7 @@ impl Lane {
     pub fn new(pid: PartitionId) -> Lane {
         Lane {
             pid,
-            session: Session::None,
+            session: LaneSession::None,
             last_used: Instant::now(),
             last_request: 0,
             value_bytes: 0,
@@ -234,7 +234,7 @@ impl Lane {
 
     /// Forgets the session; returns the commands that were in flight in it.
     pub fn forget_session(&mut self) -> impl DoubleEndedIterator<Item = Logged> + use<> {
-        self.session = Session::None;
+        self.session = LaneSession::None;
         self.last_request = 0;
         self.overtaken = false;
         self.parts = None;

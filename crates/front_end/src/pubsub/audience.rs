@@ -21,7 +21,7 @@ use std::ops::Bound;
 use std::time::{Duration, Instant};
 
 use crate::pubsub::by_name::ByName;
-use crate::state::subscriptions::{KINDS, Kind};
+use crate::state::subscriptions::{KINDS, NameKind};
 use crate::turns::{LOOK_UP, Turn};
 
 /// A front end with subscribers sends a message at least this often, so that the others don't
@@ -49,7 +49,7 @@ const EVERYTHING: u8 = 2;
 const HEAD_LEN: usize = 2 + 8 + 8 + 1;
 const ENTRY_LEN: usize = 1 + 4 + 4;
 
-const ALL_KINDS: [Kind; KINDS] = [Kind::Channel, Kind::Pattern, Kind::Shard];
+const ALL_KINDS: [NameKind; KINDS] = [NameKind::Channel, NameKind::Pattern, NameKind::Shard];
 
 /// The number of subscribers of each name, for each kind.
 type Counts = [BTreeMap<Vec<u8>, u32>; KINDS];
@@ -67,14 +67,14 @@ struct Other {
 /// and a name keeps the number of its first change.
 #[derive(Default)]
 struct Queue {
-    all: VecDeque<(u64, Kind, Vec<u8>)>,
-    names: BTreeSet<(Kind, Vec<u8>)>,
+    all: VecDeque<(u64, NameKind, Vec<u8>)>,
+    names: BTreeSet<(NameKind, Vec<u8>)>,
     bytes: usize,
 }
 
 /// The progress of this front end in telling all its counts.
 struct Sweep {
-    kind: Kind,
+    kind: NameKind,
     /// The last name that was told.
     after: Option<Vec<u8>>,
     /// True if the queue was emptied because of this sweep. Then its changes count as told only
@@ -145,7 +145,7 @@ impl Audience {
 
     /// Notes that the number of a name's subscribers has changed here, so that the next message
     /// tells it.
-    pub fn changed(&mut self, kind: Kind, name: &[u8]) {
+    pub fn changed(&mut self, kind: NameKind, name: &[u8]) {
         if self.start == 0 {
             return;
         }
@@ -246,7 +246,7 @@ impl Audience {
         }
         self.says_everything = false;
         self.sweep = Some(Sweep {
-            kind: Kind::Channel,
+            kind: NameKind::Channel,
             after: None,
             stands_for_changes: stands_for_changes || stood_for_changes,
         });
@@ -429,14 +429,14 @@ impl Audience {
     }
 
     /// Returns how many clients of other front ends have subscribed to a name.
-    pub fn count(&self, kind: Kind, name: &[u8]) -> usize {
+    pub fn count(&self, kind: NameKind, name: &[u8]) -> usize {
         let of = |other: &Other| other.counts[kind as usize].get(name).copied();
         let counts = self.others.values().filter_map(of);
         counts.map(|count| count as usize).sum()
     }
 
     /// Returns the first name from the bound `from` on that has subscribers at another front end.
-    pub fn first(&self, kind: Kind, from: Bound<&[u8]>) -> Option<&[u8]> {
+    pub fn first(&self, kind: NameKind, from: Bound<&[u8]>) -> Option<&[u8]> {
         let names = self.others.values().filter_map(|other| {
             let mut names = other.counts[kind as usize].range::<[u8], _>((from, Bound::Unbounded));
             names.next().map(|(name, _)| name.as_slice())
@@ -451,7 +451,7 @@ fn has_room(text: &[u8], name: &[u8]) -> bool {
     text.len() == HEAD_LEN || text.len() + ENTRY_LEN + name.len() <= MAX_MESSAGE
 }
 
-fn put_entry(text: &mut Vec<u8>, kind: Kind, name: &[u8], count: usize) {
+fn put_entry(text: &mut Vec<u8>, kind: NameKind, name: &[u8], count: usize) {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     text.push(kind as u8);
     text.extend(count.to_be_bytes());
@@ -460,14 +460,14 @@ fn put_entry(text: &mut Vec<u8>, kind: Kind, name: &[u8], count: usize) {
 }
 
 impl Queue {
-    fn push(&mut self, change: u64, kind: Kind, name: &[u8]) {
+    fn push(&mut self, change: u64, kind: NameKind, name: &[u8]) {
         if self.names.insert((kind, name.to_vec())) {
             self.bytes += NAME + 2 * name.len();
             self.all.push_back((change, kind, name.to_vec()));
         }
     }
 
-    fn pop(&mut self) -> Option<(Kind, Vec<u8>)> {
+    fn pop(&mut self) -> Option<(NameKind, Vec<u8>)> {
         let (_, kind, name) = self.all.pop_front()?;
         self.bytes -= NAME + 2 * name.len();
         let of = (kind, name);
@@ -505,7 +505,7 @@ impl Other {
 }
 
 /// Returns the entry at the beginning of `text`, if there is a whole one.
-fn entry(text: &[u8]) -> Option<(Kind, &[u8], u32)> {
+fn entry(text: &[u8]) -> Option<(NameKind, &[u8], u32)> {
     let (head, rest) = text.split_first_chunk::<ENTRY_LEN>()?;
     let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("4 bytes"));
     let kind = ALL_KINDS.into_iter().find(|kind| *kind as u8 == head[0])?;

@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use crate::pubsub::audience::{AGAIN, Audience, BEAT, FORGOTTEN};
 use crate::pubsub::by_name::ByName;
-use crate::state::subscriptions::{KINDS, Kind};
+use crate::state::subscriptions::{KINDS, NameKind};
 use crate::state::waiter::Waiter;
 use crate::turns::Turn;
 
 const NONE: [ByName; KINDS] = [const { ByName::new() }; KINDS];
 
 /// Front ends, each with the subscriptions of its clients, and their common log.
-struct Group {
+struct FrontEnds {
     now: Instant,
     all: Vec<(Audience, [ByName; KINDS])>,
     log: Vec<Vec<u8>>,
     turn: Turn,
 }
 
-impl Group {
-    fn of(count: u64) -> Group {
-        Group {
+impl FrontEnds {
+    fn of(count: u64) -> FrontEnds {
+        FrontEnds {
             all: (1..=count)
                 .map(|n| (Audience::new(n as u16, n), NONE))
                 .collect(),
@@ -35,13 +35,13 @@ impl Group {
 
     fn subscribe(&mut self, at: usize, name: &str, count: u64) {
         let (audience, own) = &mut self.all[at];
-        let (own, name) = (&mut own[Kind::Channel as usize], name.as_bytes());
+        let (own, name) = (&mut own[NameKind::Channel as usize], name.as_bytes());
         let clients = (0..count).map(|client| (client, Waiter { index: 0, client }));
         match count {
             0 => own.remove(name),
             _ => own.insert(name.to_vec(), clients.collect::<BTreeMap<_, _>>()),
         };
-        audience.changed(Kind::Channel, name);
+        audience.changed(NameKind::Channel, name);
     }
 
     /// Lets a front end send its message if one is due; returns true if one was.
@@ -96,7 +96,7 @@ impl Group {
     }
 
     fn counts(&self, name: &str) -> Vec<usize> {
-        let count = |of: &Audience| of.count(Kind::Channel, name.as_bytes());
+        let count = |of: &Audience| of.count(NameKind::Channel, name.as_bytes());
         self.all.iter().map(|(of, _)| count(of)).collect()
     }
 }
@@ -105,7 +105,7 @@ impl Group {
 /// [S-AUDIENCE]
 #[test]
 fn front_ends_know_what_others_have_said_before_in_the_log() {
-    let mut group = Group::of(3);
+    let mut group = FrontEnds::of(3);
     group.settle();
     group.subscribe(0, "news", 2);
     group.subscribe(1, "news", 1);
@@ -121,7 +121,7 @@ fn front_ends_know_what_others_have_said_before_in_the_log() {
 
 #[test]
 fn a_change_is_known_although_others_always_follow() {
-    let mut group = Group::of(2);
+    let mut group = FrontEnds::of(2);
     group.settle();
     group.subscribe(0, "news", 1);
     let changes = group.all[0].0.changes();
@@ -136,7 +136,7 @@ fn a_change_is_known_although_others_always_follow() {
 
 #[test]
 fn who_has_been_silent_says_everything_and_who_stays_silent_is_forgotten() {
-    let mut group = Group::of(2);
+    let mut group = FrontEnds::of(2);
     group.subscribe(0, "news", 1);
     group.subscribe(1, "news", 1);
     group.settle();
@@ -161,7 +161,7 @@ fn who_has_been_silent_says_everything_and_who_stays_silent_is_forgotten() {
 
 #[test]
 fn what_lies_before_the_question_of_a_front_end_is_not_believed() {
-    let mut group = Group::of(2);
+    let mut group = FrontEnds::of(2);
     group.subscribe(0, "news", 1);
     assert!(group.say(0));
     let old = group.log.clone();
@@ -183,7 +183,7 @@ fn what_lies_before_the_question_of_a_front_end_is_not_believed() {
 
 #[test]
 fn everything_is_said_again_where_something_is_missing() {
-    let mut group = Group::of(2);
+    let mut group = FrontEnds::of(2);
     for n in 0..10_000 {
         group.subscribe(0, &format!("channel {n}"), 1);
     }
@@ -220,7 +220,7 @@ fn everything_is_said_again_where_something_is_missing() {
 #[test]
 fn very_many_names_are_said_heard_and_forgotten_in_turns() {
     const NAMES: usize = 200_000;
-    let mut group = Group::of(2);
+    let mut group = FrontEnds::of(2);
     group.settle();
     // These are more names than the queue takes.
     for n in 0..NAMES {
@@ -239,7 +239,7 @@ fn very_many_names_are_said_heard_and_forgotten_in_turns() {
     );
     let other = &mut group.all[1].0;
     let (mut names, mut last) = (0, Vec::new());
-    while let Some(name) = other.first(Kind::Channel, Bound::Excluded(&last)) {
+    while let Some(name) = other.first(NameKind::Channel, Bound::Excluded(&last)) {
         names += 1;
         last = name.to_vec();
     }
@@ -258,7 +258,7 @@ fn very_many_names_are_said_heard_and_forgotten_in_turns() {
 
 #[test]
 fn a_message_that_is_none_is_ignored() {
-    let mut group = Group::of(2);
+    let mut group = FrontEnds::of(2);
     group.subscribe(0, "news", 1);
     group.settle();
     let beats = [1, 2].map(|_| {
@@ -269,7 +269,18 @@ fn a_message_that_is_none_is_ignored() {
         text
     });
     let mut cut = beats[0].clone();
-    cut.extend([Kind::Shard as u8, 0, 0, 0, 9, 0xff, 0xff, 0xff, 0xff, b'x']);
+    cut.extend([
+        NameKind::Shard as u8,
+        0,
+        0,
+        0,
+        9,
+        0xff,
+        0xff,
+        0xff,
+        0xff,
+        b'x',
+    ]);
     group.hear_at(1, &cut);
     let mut unknown = beats[1].clone();
     unknown.extend([77, 0, 0, 0, 9, 0, 0, 0, 1, b'x']);

@@ -164,7 +164,7 @@ impl Filling {
 mod tests {
     use super::*;
     use crate::state::client::Client;
-    use crate::state::subscriptions::Kind;
+    use crate::state::subscriptions::NameKind;
     use crate::turns::MOST_STEPS;
 
     fn channels() -> Channels {
@@ -172,7 +172,7 @@ mod tests {
         let mut channels = Channels::default();
         for id in 1..=3 {
             let mut client = Client::new(id, 0, address, address);
-            channels.add(Kind::Channel, b"news", &mut client);
+            channels.add(NameKind::Channel, b"news", &mut client);
         }
         channels
     }
@@ -208,7 +208,7 @@ mod tests {
         let names = Blank {
             place: 3,
             question: Question::Names {
-                kind: Kind::Channel,
+                kind: NameKind::Channel,
                 pattern: None,
             },
         };

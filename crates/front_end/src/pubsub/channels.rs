@@ -14,7 +14,7 @@ use crate::pubsub::audience::Audience;
 use crate::pubsub::by_name::ByName;
 use crate::resp::Writer;
 use crate::state::client::Client;
-use crate::state::subscriptions::{KINDS, Kind, Subscriptions};
+use crate::state::subscriptions::{KINDS, NameKind, Subscriptions};
 use crate::state::waiter::Waiter;
 use crate::turns::{LOOK_UP, Turn};
 
@@ -49,7 +49,7 @@ pub(crate) struct Round {
 
 /// One name or pattern whose subscribers get a message.
 pub(crate) struct Found<'a> {
-    pub kind: Kind,
+    pub kind: NameKind,
     pub pattern: &'a [u8],
     members: &'a BTreeMap<u64, Waiter>,
     told: &'a mut u64,
@@ -101,7 +101,7 @@ impl Channels {
     }
 
     /// Subscribes a client to a name.
-    pub fn add(&mut self, kind: Kind, name: &[u8], client: &mut Client) {
+    pub fn add(&mut self, kind: NameKind, name: &[u8], client: &mut Client) {
         if client.subscriptions.insert(kind, name.to_vec()) {
             let members = self.by_kind[kind as usize].entry(name.to_vec());
             let members = members.or_default();
@@ -117,7 +117,7 @@ impl Channels {
     }
 
     /// Ends a client's subscription to a name.
-    pub fn remove(&mut self, kind: Kind, name: &[u8], client: &mut Client) {
+    pub fn remove(&mut self, kind: NameKind, name: &[u8], client: &mut Client) {
         if client.subscriptions.remove(kind, name) {
             self.forget(kind, name, client.id);
             client.changes = self.audience.changes();
@@ -125,7 +125,7 @@ impl Channels {
     }
 
     /// Ends the client's first subscription of a kind; returns its name.
-    pub fn remove_first(&mut self, kind: Kind, client: &mut Client) -> Option<Vec<u8>> {
+    pub fn remove_first(&mut self, kind: NameKind, client: &mut Client) -> Option<Vec<u8>> {
         let name = client.subscriptions.pop(kind)?;
         self.forget(kind, &name, client.id);
         client.changes = self.audience.changes();
@@ -135,7 +135,7 @@ impl Channels {
     /// Forgets the subscriptions of a client that is gone. Returns true if all are forgotten, and
     /// false if the turn was over first.
     pub fn leave(&mut self, subscriptions: &mut Subscriptions, client: u64, turn: &Turn) -> bool {
-        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+        for kind in [NameKind::Channel, NameKind::Pattern, NameKind::Shard] {
             while !turn.is_over() {
                 let Some(name) = subscriptions.pop(kind) else {
                     break;
@@ -147,7 +147,7 @@ impl Channels {
         subscriptions.is_empty()
     }
 
-    fn forget(&mut self, kind: Kind, name: &[u8], client: u64) {
+    fn forget(&mut self, kind: NameKind, name: &[u8], client: u64) {
         let of_kind = &mut self.by_kind[kind as usize];
         if let Some(members) = of_kind.get_mut(name) {
             members.remove(&client);
@@ -174,8 +174,8 @@ impl Channels {
     ) -> bool {
         if !round.is_of_patterns {
             let kind = match is_sharded {
-                true => Kind::Shard,
-                false => Kind::Channel,
+                true => NameKind::Shard,
+                false => NameKind::Channel,
             };
             turn.spend(LOOK_UP);
             if let Some(members) = self.by_kind[kind as usize].get(channel) {
@@ -208,7 +208,8 @@ impl Channels {
     ) -> bool {
         let in_hand = round.pattern.take();
         let from = in_hand.as_deref().map_or(Bound::Unbounded, Bound::Included);
-        let all = self.by_kind[Kind::Pattern as usize].range::<[u8], _>((from, Bound::Unbounded));
+        let all =
+            self.by_kind[NameKind::Pattern as usize].range::<[u8], _>((from, Bound::Unbounded));
         for (pattern, members) in all {
             // The pattern at which the last turn ended may be gone; then the comparison begins anew
             // with the next one.
@@ -224,7 +225,7 @@ impl Channels {
                 None => false,
                 Some(false) => true,
                 Some(true) => tell(Found {
-                    kind: Kind::Pattern,
+                    kind: NameKind::Pattern,
                     pattern,
                     members,
                     told: &mut round.told,
@@ -240,19 +241,19 @@ impl Channels {
     }
 
     /// Returns to how many names of a kind clients of this front end have subscribed.
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: NameKind) -> usize {
         self.by_kind[kind as usize].len()
     }
 
     /// Returns how many clients of all front ends have subscribed to a name.
-    pub fn members(&self, kind: Kind, name: &[u8]) -> usize {
+    pub fn members(&self, kind: NameKind, name: &[u8]) -> usize {
         let members = self.by_kind[kind as usize].get(name);
         members.map_or(0, BTreeMap::len) + self.audience.count(kind, name)
     }
 
     /// Returns the first name of a kind, from the bound `from` on, that has subscribers at any
     /// front end.
-    pub fn first(&self, kind: Kind, from: Bound<&[u8]>) -> Option<&[u8]> {
+    pub fn first(&self, kind: NameKind, from: Bound<&[u8]>) -> Option<&[u8]> {
         let own = &self.by_kind[kind as usize];
         let own = own.range::<[u8], _>((from, Bound::Unbounded)).next();
         let own = own.map(|(name, _)| name.as_slice());
@@ -267,16 +268,16 @@ impl Channels {
 
 /// Returns the bytes that deliver a message to a client which has subscribed by a name or by this
 /// pattern.
-pub(crate) fn frame(kind: Kind, pattern: &[u8], message: &Message, resp3: bool) -> Vec<u8> {
+pub(crate) fn frame(kind: NameKind, pattern: &[u8], message: &Message, resp3: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.channel.len() + message.text.len() + 64);
     let mut writer = Writer {
         out: &mut out,
         resp3,
     };
     match kind {
-        Kind::Channel => writer.push(&[b"message"]),
-        Kind::Shard => writer.push(&[b"smessage"]),
-        Kind::Pattern => writer.push(&[b"pmessage", pattern]),
+        NameKind::Channel => writer.push(&[b"message"]),
+        NameKind::Shard => writer.push(&[b"smessage"]),
+        NameKind::Pattern => writer.push(&[b"pmessage", pattern]),
     }
     writer.bulk(&message.channel);
     writer.bulk(&message.text);
@@ -284,8 +285,8 @@ pub(crate) fn frame(kind: Kind, pattern: &[u8], message: &Message, resp3: bool) 
 }
 
 /// Returns true for a name by which a client may get events of keys.
-fn is_of_keys(kind: Kind, name: &[u8]) -> bool {
-    kind != Kind::Shard && may_be_of_keys(name, kind == Kind::Pattern)
+fn is_of_keys(kind: NameKind, name: &[u8]) -> bool {
+    kind != NameKind::Shard && may_be_of_keys(name, kind == NameKind::Pattern)
 }
 
 /// Returns the error for a channel's name or a pattern that is too long.
@@ -347,11 +348,11 @@ mod tests {
     fn a_message_goes_to_its_channel_and_to_patterns() {
         let mut channels = Channels::default();
         let [mut one, mut two, mut three] = [1, 2, 3].map(client);
-        channels.add(Kind::Channel, NEWS, &mut one);
-        channels.add(Kind::Pattern, b"news.*", &mut one);
-        channels.add(Kind::Pattern, b"*", &mut two);
-        channels.add(Kind::Pattern, b"other", &mut two);
-        channels.add(Kind::Shard, NEWS, &mut three);
+        channels.add(NameKind::Channel, NEWS, &mut one);
+        channels.add(NameKind::Pattern, b"news.*", &mut one);
+        channels.add(NameKind::Pattern, b"*", &mut two);
+        channels.add(NameKind::Pattern, b"other", &mut two);
+        channels.add(NameKind::Shard, NEWS, &mut three);
         let told = tell(&channels, (NEWS, false)).0;
         let expected = [
             (1, "*3\r\n$7\r\nmessage\r\n$7\r\nnews.it\r\n$2\r\nhi\r\n"),
@@ -374,7 +375,7 @@ mod tests {
         let (mut of_one, turn) = (std::mem::take(&mut one.subscriptions), Turn::default());
         assert!(channels.leave(&mut of_one, 1, &turn));
         assert_eq!(tell(&channels, (NEWS, false)).0.len(), 1);
-        assert!(channels.remove_first(Kind::Shard, &mut three).is_some());
+        assert!(channels.remove_first(NameKind::Shard, &mut three).is_some());
         assert_eq!(tell(&channels, (NEWS, true)).0, []);
     }
 
@@ -385,10 +386,10 @@ mod tests {
         for n in 0..10_000 {
             // The comparison tries each of these patterns at every place of the name.
             let pattern = format!("*{}b{n}", "a*".repeat(10));
-            channels.add(Kind::Pattern, pattern.as_bytes(), &mut one);
+            channels.add(NameKind::Pattern, pattern.as_bytes(), &mut one);
         }
-        channels.add(Kind::Pattern, b"[", &mut two);
-        channels.add(Kind::Pattern, b"aa*", &mut two);
+        channels.add(NameKind::Pattern, b"[", &mut two);
+        channels.add(NameKind::Pattern, b"aa*", &mut two);
         let name = b"a".repeat(MAX_NAME + 1);
         let (told, turns) = tell(&channels, (&name[1..], false));
         let told: Vec<u64> = told.into_iter().map(|(client, _)| client).collect();
@@ -403,14 +404,17 @@ mod tests {
         let (mut channels, mut one) = (Channels::default(), client(1));
         let mut two = client(2);
         for n in 0..60_000u32 {
-            channels.add(Kind::Channel, &n.to_be_bytes(), &mut one);
+            channels.add(NameKind::Channel, &n.to_be_bytes(), &mut one);
         }
-        channels.add(Kind::Channel, &[0; 4], &mut two);
+        channels.add(NameKind::Channel, &[0; 4], &mut two);
         let (mut turn, mut turns) = (Turn::default(), 1);
         while !channels.leave(&mut one.subscriptions, 1, &turn) {
             turn = Turn::default();
             turns += 1;
         }
-        assert!(turns > 100 && channels.count(Kind::Channel) == 1, "{turns}");
+        assert!(
+            turns > 100 && channels.count(NameKind::Channel) == 1,
+            "{turns}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use apps::redis::AUDIENCE;
 use crate::pubsub::channels::{COMPARED, Channels};
 use crate::pubsub::name_list::NameList;
 use crate::resp::Writer;
-use crate::state::subscriptions::Kind;
+use crate::state::subscriptions::NameKind;
 use crate::turns::{LOOK_UP, Turn};
 
 /// A question about subscribers that is answered by counting.
@@ -21,11 +21,11 @@ pub(crate) enum Question {
     Receivers { channel: Vec<u8>, is_sharded: bool },
     /// The names that have subscribers and that the pattern, if any, matches.
     Names {
-        kind: Kind,
+        kind: NameKind,
         pattern: Option<Vec<u8>>,
     },
     /// The number of subscribers of each of these names.
-    Counts { kind: Kind, names: NameList },
+    Counts { kind: NameKind, names: NameList },
     /// The number of patterns that have subscribers.
     Patterns,
 }
@@ -100,8 +100,8 @@ impl Survey {
                     *count = channels.members(kind, channel);
                 }
                 *is_sharded
-                    || walk.go_on(Kind::Pattern, Fits::Text(channel), |pattern| {
-                        *count += channels.members(Kind::Pattern, pattern);
+                    || walk.go_on(NameKind::Pattern, Fits::Text(channel), |pattern| {
+                        *count += channels.members(NameKind::Pattern, pattern);
                         true
                     })
             }
@@ -127,7 +127,7 @@ impl Survey {
                 }
                 false
             }
-            Question::Patterns => walk.go_on(Kind::Pattern, Fits::All, |_| {
+            Question::Patterns => walk.go_on(NameKind::Pattern, Fits::All, |_| {
                 *count += 1;
                 true
             }),
@@ -178,7 +178,12 @@ impl Walk<'_> {
 
     /// Continues the walk and passes each wanted name to `take`, until that returns false. Returns
     /// true if the walk is done, and false if the turn was over first.
-    fn go_on(&mut self, kind: Kind, fits: Fits<'_>, mut take: impl FnMut(&[u8]) -> bool) -> bool {
+    fn go_on(
+        &mut self,
+        kind: NameKind,
+        fits: Fits<'_>,
+        mut take: impl FnMut(&[u8]) -> bool,
+    ) -> bool {
         let in_hand = self.next.take();
         let from = in_hand.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let mut name = self.channels.first(kind, from);
@@ -228,10 +233,10 @@ impl Walk<'_> {
     }
 }
 
-pub(crate) fn kind_of(is_sharded: bool) -> Kind {
+pub(crate) fn kind_of(is_sharded: bool) -> NameKind {
     match is_sharded {
-        true => Kind::Shard,
-        false => Kind::Channel,
+        true => NameKind::Shard,
+        false => NameKind::Channel,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::pubsub::channels::Channels;
 use crate::pubsub::name_list::NameList;
 use crate::resp::Writer;
 use crate::state::client::Client;
-use crate::state::subscriptions::Kind;
+use crate::state::subscriptions::NameKind;
 use crate::turns::{LOOK_UP, Turn};
 
 /// A command that has begun.
@@ -14,14 +14,14 @@ pub(crate) enum Task {
     /// Subscribes to these names, or unsubscribes from them.
     Named {
         command: &'static str,
-        kind: Kind,
+        kind: NameKind,
         subscribes: bool,
         names: NameList,
     },
     /// Unsubscribes from all names of a kind.
     UnsubscribeAll {
         command: &'static str,
-        kind: Kind,
+        kind: NameKind,
         /// True if a confirmation was written already.
         said: bool,
     },
@@ -87,7 +87,7 @@ impl Task {
                 name.is_some()
             }
             Task::Reset => {
-                let kinds = [Kind::Channel, Kind::Pattern, Kind::Shard];
+                let kinds = [NameKind::Channel, NameKind::Pattern, NameKind::Shard];
                 let mut kinds = kinds.into_iter();
                 let is_left = kinds.any(|kind| channels.remove_first(kind, client).is_some());
                 if !is_left {
@@ -110,7 +110,13 @@ impl Task {
 
 /// Writes the confirmation that a client has subscribed or unsubscribed, with the number of its
 /// remaining subscriptions.
-fn confirm(client: &Client, out: &mut Vec<u8>, command: &str, kind: Kind, channel: Option<&[u8]>) {
+fn confirm(
+    client: &Client,
+    out: &mut Vec<u8>,
+    command: &str,
+    kind: NameKind,
+    channel: Option<&[u8]>,
+) {
     let count = client.subscriptions.counted_with(kind);
     let mut writer = Writer {
         out,

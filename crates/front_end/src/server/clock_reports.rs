@@ -16,7 +16,7 @@ use paxos::PartitionId;
 use replica::Status;
 use replica::parts::Progress;
 
-use crate::log::lane::Session;
+use crate::log::lane::LaneSession;
 use crate::log::{Log, Plane};
 use crate::metrics::Metrics;
 use crate::native::Native;
@@ -53,7 +53,7 @@ struct Content {
 }
 
 struct ReportLane {
-    session: Session,
+    session: LaneSession,
     server: ServerReport,
     last_request: u64,
     /// The time that the report in flight tells.
@@ -68,7 +68,7 @@ impl ClockReports {
     pub fn new(native: &Native, front_ends: usize, max_value: u16) -> ClockReports {
         let now = Instant::now();
         let lane = |_| ReportLane {
-            session: Session::None,
+            session: LaneSession::None,
             server: ServerReport::default(),
             last_request: 0,
             in_flight: None,
@@ -111,13 +111,13 @@ impl ClockReports {
         let content = &self.content;
         for (pid, lane) in (0..).zip(&mut self.lanes) {
             match lane.session {
-                Session::None => {
+                LaneSession::None => {
                     let nonce = nonce();
-                    lane.session = Session::Opening(nonce);
+                    lane.session = LaneSession::Opening(nonce);
                     log.open_session(pid, nonce, WINDOW);
                 }
-                Session::Open(_) if lane.is_idle() => lane.send(log, pid, native, content),
-                Session::Opening(_) | Session::Open(_) => {}
+                LaneSession::Open(_) if lane.is_idle() => lane.send(log, pid, native, content),
+                LaneSession::Opening(_) | LaneSession::Open(_) => {}
             }
         }
     }
@@ -126,8 +126,8 @@ impl ClockReports {
     pub fn owns(&self, pid: PartitionId, number: u64) -> bool {
         let lane = self.lanes.get(usize::from(pid));
         lane.is_some_and(|lane| match lane.session {
-            Session::Opening(of) | Session::Open(of) => of == number,
-            Session::None => false,
+            LaneSession::Opening(of) | LaneSession::Open(of) => of == number,
+            LaneSession::None => false,
         })
     }
 
@@ -144,24 +144,24 @@ impl ClockReports {
         let content = &self.content;
         let lane = &mut self.lanes[usize::from(pid)];
         match (lane.session, opened) {
-            (Session::Opening(_), Some(id)) => {
-                lane.session = Session::Open(id);
+            (LaneSession::Opening(_), Some(id)) => {
+                lane.session = LaneSession::Open(id);
                 lane.last_request = 0;
                 lane.server.begin_anew();
                 lane.send(log, pid, native, content);
             }
             // The partition has no room for a session now; the next report asks for one again.
-            (Session::Opening(_), None) => lane.session = Session::None,
-            (Session::Open(_), _) if !lane.server.is_done() => {
+            (LaneSession::Opening(_), None) => lane.session = LaneSession::None,
+            (LaneSession::Open(_), _) if !lane.server.is_done() => {
                 let is_ok = status == Some(Status::Ok);
                 match lane.server.answered(number, is_ok) {
-                    Progress::Answered if !is_ok => lane.session = Session::None,
+                    Progress::Answered if !is_ok => lane.session = LaneSession::None,
                     _ => lane.send(log, pid, native, content),
                 }
             }
             (..) if status == Some(Status::Ok) => lane.compare(pid, native),
             (..) => {
-                lane.session = Session::None;
+                lane.session = LaneSession::None;
                 lane.in_flight = None;
             }
         }
@@ -212,7 +212,7 @@ impl ReportLane {
         native: &Native,
         content: &Content,
     ) {
-        let Session::Open(session) = self.session else {
+        let LaneSession::Open(session) = self.session else {
             return;
         };
         if !self.server.is_done() {

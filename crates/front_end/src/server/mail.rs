@@ -8,7 +8,7 @@ use replica::protocol::Effect;
 
 use crate::found_keys::{Asker, Found};
 use crate::log::Plane;
-use crate::log::lane::Session;
+use crate::log::lane::LaneSession;
 use crate::log::names::Taken;
 use crate::log::reads::ReadQueue;
 use crate::mailbox::{Answer, Mail};
@@ -74,16 +74,16 @@ impl<P: Plane> Server<P> {
         let connection = &mut peer.connection;
         let lane = connection.lane(pid).expect("routes end with it");
         match (lane.session, status) {
-            (Session::Opening(_), _) => {
+            (LaneSession::Opening(_), _) => {
                 self.routes.remove(pid, client);
                 match opened(answer) {
                     Some(id) => {
-                        lane.session = Session::Open(id);
+                        lane.session = LaneSession::Open(id);
                         self.routes.insert(pid, id, index);
                     }
                     None => {
                         Metrics::add(&self.shared.metrics.connections_refused);
-                        lane.session = Session::None;
+                        lane.session = LaneSession::None;
                         self.give_up(index, TOO_MANY_CLIENTS);
                     }
                 }

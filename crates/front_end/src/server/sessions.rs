@@ -8,7 +8,7 @@ use replica::LocalSession;
 
 use crate::connection::Connection;
 use crate::log::Plane;
-use crate::log::lane::Session;
+use crate::log::lane::LaneSession;
 use crate::pubsub::jobs::Job;
 use crate::server::Server;
 use crate::state::waiter::Waiter;
@@ -74,7 +74,7 @@ impl<P: Plane> Server<P> {
         }
         for lane in connection.lanes() {
             match lane.session {
-                Session::Open(id) => {
+                LaneSession::Open(id) => {
                     for number in lane.numbers() {
                         self.log.forget(lane.pid, id, number);
                     }
@@ -82,10 +82,10 @@ impl<P: Plane> Server<P> {
                     self.log.close_session(lane.pid, id);
                 }
                 // The session is closed as soon as its id arrives.
-                Session::Opening(nonce) => {
+                LaneSession::Opening(nonce) => {
                     self.routes.remove(lane.pid, nonce);
                 }
-                Session::None => {}
+                LaneSession::None => {}
             }
         }
     }

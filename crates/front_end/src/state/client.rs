@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::state::once::Once;
 use crate::state::silence::Silence;
-use crate::state::subscriptions::{Kind, Subscriptions};
+use crate::state::subscriptions::{NameKind, Subscriptions};
 use crate::state::transaction::Transaction;
 use crate::state::waiter::Waiter;
 use crate::state::watched::WatchList;
@@ -203,9 +203,9 @@ impl Client {
             self.since.elapsed().as_secs(),
             self.heard.elapsed().as_secs(),
             self.flags(details),
-            self.subscriptions.len(Kind::Channel),
-            self.subscriptions.len(Kind::Pattern),
-            self.subscriptions.len(Kind::Shard),
+            self.subscriptions.len(NameKind::Channel),
+            self.subscriptions.len(NameKind::Pattern),
+            self.subscriptions.len(NameKind::Shard),
             details.input,
             details.output,
             details.memory,

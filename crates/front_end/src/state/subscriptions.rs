@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 /// A kind of name to which a client can subscribe.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum NameKind {
     Channel,
     Pattern,
     /// A channel of SPUBLISH.
@@ -29,7 +29,7 @@ pub(crate) struct Subscriptions {
 
 impl Subscriptions {
     /// Adds a subscription; returns false if there is one already.
-    pub fn insert(&mut self, kind: Kind, name: Vec<u8>) -> bool {
+    pub fn insert(&mut self, kind: NameKind, name: Vec<u8>) -> bool {
         let len = name.len();
         let is_new = self.by_kind[kind as usize].insert(name);
         if is_new {
@@ -39,7 +39,7 @@ impl Subscriptions {
     }
 
     /// Removes a subscription; returns false if there is none.
-    pub fn remove(&mut self, kind: Kind, name: &[u8]) -> bool {
+    pub fn remove(&mut self, kind: NameKind, name: &[u8]) -> bool {
         let is_known = self.by_kind[kind as usize].remove(name);
         if is_known {
             self.bytes -= EACH + name.len();
@@ -48,23 +48,25 @@ impl Subscriptions {
     }
 
     /// Removes the first subscription of a kind, and returns its name.
-    pub fn pop(&mut self, kind: Kind) -> Option<Vec<u8>> {
+    pub fn pop(&mut self, kind: NameKind) -> Option<Vec<u8>> {
         let name = self.by_kind[kind as usize].pop_first()?;
         self.bytes -= EACH + name.len();
         Some(name)
     }
 
     /// Returns how many subscriptions of a kind there are.
-    pub fn len(&self, kind: Kind) -> usize {
+    pub fn len(&self, kind: NameKind) -> usize {
         self.by_kind[kind as usize].len()
     }
 
     /// Returns the number that a client is told: its subscriptions of this kind, and of the kinds
     /// that Redis counts together with it.
-    pub fn counted_with(&self, kind: Kind) -> usize {
+    pub fn counted_with(&self, kind: NameKind) -> usize {
         match kind {
-            Kind::Shard => self.len(Kind::Shard),
-            Kind::Channel | Kind::Pattern => self.len(Kind::Channel) + self.len(Kind::Pattern),
+            NameKind::Shard => self.len(NameKind::Shard),
+            NameKind::Channel | NameKind::Pattern => {
+                self.len(NameKind::Channel) + self.len(NameKind::Pattern)
+            }
         }
     }
 
@@ -86,17 +88,17 @@ mod tests {
     fn what_they_take_is_what_was_added_and_not_removed() {
         let mut all = Subscriptions::default();
         for n in 0..100u8 {
-            assert!(all.insert(Kind::Channel, vec![n; 3]));
-            assert!(!all.insert(Kind::Channel, vec![n; 3]));
-            assert!(all.insert(Kind::Shard, vec![n]));
+            assert!(all.insert(NameKind::Channel, vec![n; 3]));
+            assert!(!all.insert(NameKind::Channel, vec![n; 3]));
+            assert!(all.insert(NameKind::Shard, vec![n]));
         }
-        assert!(all.insert(Kind::Pattern, b"*".to_vec()));
+        assert!(all.insert(NameKind::Pattern, b"*".to_vec()));
         assert_eq!(all.memory(), 201 * EACH + 401);
-        assert_eq!(all.counted_with(Kind::Pattern), 101);
-        assert_eq!(all.counted_with(Kind::Shard), 100);
-        assert!(all.remove(Kind::Channel, &[7; 3]) && !all.remove(Kind::Channel, &[7; 3]));
-        assert_eq!(all.pop(Kind::Channel), Some(vec![0; 3]));
-        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+        assert_eq!(all.counted_with(NameKind::Pattern), 101);
+        assert_eq!(all.counted_with(NameKind::Shard), 100);
+        assert!(all.remove(NameKind::Channel, &[7; 3]) && !all.remove(NameKind::Channel, &[7; 3]));
+        assert_eq!(all.pop(NameKind::Channel), Some(vec![0; 3]));
+        for kind in [NameKind::Channel, NameKind::Pattern, NameKind::Shard] {
             while all.pop(kind).is_some() {}
         }
         assert!(all.is_empty() && all.memory() == 0);
