@@ -13,7 +13,7 @@ use crate::{Failure, Files, PeerFiles};
 pub enum Server {}
 
 /// A type without values, since this build has no TLS.
-pub enum Session {}
+pub enum TlsSession {}
 
 /// A type without values, since this build has no TLS.
 pub enum Peers {}
@@ -27,7 +27,7 @@ impl Server {
         Err(without("redis_tls"))
     }
 
-    pub fn session(&mut self) -> Result<Session, Failure> {
+    pub fn session(&mut self) -> Result<TlsSession, Failure> {
         match *self {}
     }
 
@@ -37,7 +37,7 @@ impl Server {
 }
 
 #[allow(missing_docs)] // those of `session.rs`
-impl Session {
+impl TlsSession {
     pub fn receive(&mut self, _: &[u8], _: impl FnMut(&[u8])) -> Result<(), Failure> {
         match *self {}
     }

@@ -29,7 +29,7 @@ pub use failure::Failure;
 pub use peers::{Peers, Stream};
 #[cfg(not(feature = "rustls"))]
 pub use session::{Peers, Stream};
-pub use session::{Server, Session};
+pub use session::{Server, TlsSession};
 
 /// The largest number of bytes that one record sends.
 pub const RECORD_LEN: usize = 16 << 10;

@@ -36,8 +36,8 @@ impl Server {
     ///
     /// # Errors
     /// If there are no random numbers.
-    pub fn session(&mut self) -> Result<Session, Failure> {
-        Ok(Session {
+    pub fn session(&mut self) -> Result<TlsSession, Failure> {
+        Ok(TlsSession {
             tls: ServerConnection::new(self.config.now())?,
             has_begun: false,
             is_at_end: false,
@@ -61,13 +61,13 @@ impl Certificates for Files {
 }
 
 /// A connection with a client.
-pub struct Session {
+pub struct TlsSession {
     tls: ServerConnection,
     has_begun: bool,
     is_at_end: bool,
 }
 
-impl Session {
+impl TlsSession {
     /// Takes bytes that have come over the wire, and passes the decrypted ones to `take`. After a
     /// failure there may be something to [`flush`](Self::flush), which tells the client the reason.
     ///

@@ -63,7 +63,7 @@ fn leaving(client: &mut ClientConnection) -> Vec<u8> {
 
 /// Passes messages between both sides until both are silent. Returns what the client has said, or
 /// why the server ended the session.
-fn talk(server: &mut Session, client: &mut ClientConnection) -> Result<Vec<u8>, Failure> {
+fn talk(server: &mut TlsSession, client: &mut ClientConnection) -> Result<Vec<u8>, Failure> {
     let mut said = Vec::new();
     loop {
         let bytes = leaving(client);

@@ -4,18 +4,18 @@
 use std::io::{self, ErrorKind, Read, Write};
 
 use mio::net::TcpStream;
-use tls::{Failure, RECORD_LEN, Session};
+use tls::{Failure, RECORD_LEN, TlsSession};
 
 /// The answer to a client that doesn't speak TLS although it must.
 const SPEAK_TLS: &[u8] = b"-ERR this port takes TLS connections only (redis-cli --tls)\r\n";
 
 pub(crate) struct Stream {
     socket: TcpStream,
-    tls: Option<Box<Session>>,
+    tls: Option<Box<TlsSession>>,
 }
 
 impl Stream {
-    pub fn new(socket: TcpStream, tls: Option<Session>) -> Stream {
+    pub fn new(socket: TcpStream, tls: Option<TlsSession>) -> Stream {
         Stream {
             socket,
             tls: tls.map(Box::new),
