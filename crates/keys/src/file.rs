@@ -8,10 +8,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::derive::{Purpose, holder, key};
-use crate::secret::{Kind, read_secret};
+use crate::secret::{SecretKind, read_secret};
 use crate::{Error, KEY_LEN, MAX_CLIENTS, NODES, text};
 
-const KEY_FILE: Kind<'static> = Kind {
+const KEY_FILE: SecretKind<'static> = SecretKind {
     name: "key file",
     missing: "copy it here from another node, or make one by `wirepaxos keys new`",
     leaked: "replace the secret by `wirepaxos keys rotate`",

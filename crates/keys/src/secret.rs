@@ -13,7 +13,7 @@ const MAX_LEN: u64 = 64 * 1024;
 const ROOT: u32 = 0;
 
 /// The name of a kind of secret file, and the remedies for its errors.
-pub(crate) struct Kind<'a> {
+pub(crate) struct SecretKind<'a> {
     pub name: &'a str,
     /// The remedy if the file can't be read.
     pub missing: &'a str,
@@ -21,13 +21,13 @@ pub(crate) struct Kind<'a> {
     pub leaked: &'a str,
 }
 
-const PASSWORD: Kind<'static> = Kind {
+const PASSWORD: SecretKind<'static> = SecretKind {
     name: "password file",
     missing: "write the password into it",
     leaked: "choose another password",
 };
 
-const PRIVATE_KEY: Kind<'static> = Kind {
+const PRIVATE_KEY: SecretKind<'static> = SecretKind {
     name: "private key",
     missing: "write it there, or name another file",
     leaked: "make another key, and have a certificate signed for it",
@@ -73,7 +73,7 @@ pub fn passwords(path: &Path) -> Result<Passwords, Error> {
 
 /// Returns the text of the file, if only its owner may read it. A file of root's may be readable by
 /// its group, too: so orchestrators hand secrets to programs of other users.
-pub(crate) fn read_secret(path: &Path, kind: &Kind<'_>) -> Result<String, Error> {
+pub(crate) fn read_secret(path: &Path, kind: &SecretKind<'_>) -> Result<String, Error> {
     let name = kind.name;
     let cannot_read = |e: io::Error| cannot_read(path, kind, &e);
     let file = File::open(path).map_err(cannot_read)?;
@@ -120,7 +120,7 @@ fn this_user() -> Option<u32> {
 
 /// Returns the error of a file that can't be read. A file of another user has another remedy than a
 /// missing one.
-pub(crate) fn cannot_read(path: &Path, kind: &Kind<'_>, e: &io::Error) -> Error {
+pub(crate) fn cannot_read(path: &Path, kind: &SecretKind<'_>, e: &io::Error) -> Error {
     let remedy = match e.kind() {
         io::ErrorKind::PermissionDenied => "run this as the user to whom it belongs, or with sudo",
         _ => kind.missing,
