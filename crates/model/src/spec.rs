@@ -70,7 +70,7 @@ pub fn check(trace: &Trace) -> Result<(), Violation> {
     Ok(())
 }
 
-type Slot = (PartitionId, Instance);
+type LogPosition = (PartitionId, Instance);
 
 /// The value of an instance in a round: client, request, the value's flags, and the bytes.
 type Value = ((u64, u64, Flags), Vec<u8>);
@@ -94,7 +94,7 @@ pub struct Spec {
     /// The node that asked for promises in a round of a partition.
     askers: BTreeMap<(PartitionId, Round), NodeId>,
     /// The values that were proposed.
-    proposed: BTreeMap<(Slot, Round), Value>,
+    proposed: BTreeMap<(LogPosition, Round), Value>,
     decisions: Decisions,
     ordered: Ordered,
 }

@@ -9,7 +9,7 @@ use paxos::{Enable, Epoch, Flags, Header, Instance, MsgType, Packet, PartitionId
 
 use super::answer::{Answer, held, probed, raise, reject};
 use super::reports::Reports;
-use super::{Slot, Value, value_of};
+use super::{LogPosition, Value, value_of};
 
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Acceptor {
@@ -26,8 +26,8 @@ pub(super) struct Acceptor {
     asker: BTreeMap<PartitionId, (Round, u64)>,
     trim: BTreeMap<PartitionId, Instance>,
     end: BTreeMap<PartitionId, Instance>,
-    promised: BTreeMap<Slot, Round>,
-    votes: BTreeMap<Slot, (Round, Value)>,
+    promised: BTreeMap<LogPosition, Round>,
+    votes: BTreeMap<LogPosition, (Round, Value)>,
 }
 
 impl Acceptor {

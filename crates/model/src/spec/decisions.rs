@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use paxos::{Instance, NodeId, PartitionId, Round};
 
-use super::{Slot, Value};
+use super::{LogPosition, Value};
 
 #[derive(Default)]
 pub(super) struct Decisions {
     /// The voters, by instance, round and value.
-    voters: BTreeMap<Slot, Vec<(Round, Value, Vec<NodeId>)>>,
-    decided: BTreeMap<Slot, Value>,
+    voters: BTreeMap<LogPosition, Vec<(Round, Value, Vec<NodeId>)>>,
+    decided: BTreeMap<LogPosition, Value>,
 }
 
 impl Decisions {
@@ -19,7 +19,7 @@ impl Decisions {
     /// second value.
     pub fn vote(
         &mut self,
-        slot: Slot,
+        slot: LogPosition,
         round: Round,
         voter: NodeId,
         value: &Value,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use paxos::{Configuration, Member, MsgType, NodeId, Packet, Round};
 
-use super::{Slot, Value, value_of};
+use super::{LogPosition, Value, value_of};
 
 /// The voters for each value.
 type Voters = Vec<(Value, BTreeSet<NodeId>)>;
@@ -14,7 +14,7 @@ type Voters = Vec<(Value, BTreeSet<NodeId>)>;
 #[derive(Default)]
 pub(super) struct Learner {
     /// The voters, by instance and round.
-    votes: BTreeMap<(Slot, Round), Voters>,
+    votes: BTreeMap<(LogPosition, Round), Voters>,
 }
 
 impl Learner {

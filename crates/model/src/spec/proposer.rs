@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use paxos::wire::value::{RangeReport, Rejection};
 use paxos::{Configuration, Flags, Instance, Member, MsgType, NodeId, Packet, PartitionId, Round};
 
-use super::{Slot, Value, value_of};
+use super::{LogPosition, Value, value_of};
 
 /// The acceptors that promised, each with the vote that it showed.
 type Promises = BTreeMap<NodeId, Option<(Round, Value)>>;
@@ -15,7 +15,7 @@ type Promises = BTreeMap<NodeId, Option<(Round, Value)>>;
 #[derive(Default)]
 pub(super) struct Proposer {
     /// The promises, by instance and round.
-    promises: BTreeMap<(Slot, Round), Promises>,
+    promises: BTreeMap<(LogPosition, Round), Promises>,
     /// The acceptors that promised a round for all instances of a partition, each with its memory.
     ranges: BTreeSet<(PartitionId, Round, NodeId, u64)>,
     /// The largest trim point that an acceptor showed.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::log::{Entry, Slot, contains};
+use super::log::{Entry, OwnedEntry, contains};
 use super::replica::{Replica, Status, entry_of, heard, no_value, send, sender};
 use super::view;
 use crate::wire::nopaxos::{GapRequest, Noops, max_noop_ranges};
@@ -29,7 +29,7 @@ struct Lack {
     /// The members that don't have the slot, as a bit mask.
     nos: u32,
     /// The entry that another replica had, until the slots before it are filled.
-    found: Option<Slot>,
+    found: Option<OwnedEntry>,
 }
 
 impl Lacks {
@@ -44,7 +44,7 @@ impl Lacks {
     }
 
     /// Returns the entry that was found for `next`, and forgets everything below.
-    pub(super) fn take(&mut self, next: Instance) -> Option<Slot> {
+    pub(super) fn take(&mut self, next: Instance) -> Option<OwnedEntry> {
         while let Some(first) = self.0.first_entry() {
             if *first.key() >= next {
                 break;
@@ -268,7 +268,7 @@ impl Replica {
         }
         self.lacks.add(h.inst, now);
         let lack = self.lacks.0.get_mut(&h.inst).ok_or(Reason::Full)?;
-        if lack.found.replace(Slot::of(entry)).is_none() {
+        if lack.found.replace(OwnedEntry::of(entry)).is_none() {
             self.count_filled(entry);
         }
         Ok(Verdict::Changed)

@@ -43,7 +43,7 @@ impl Entry<'_> {
 
 /// An entry that owns its value.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, Default)]
-pub(super) struct Slot {
+pub(super) struct OwnedEntry {
     stamp: Round,
     flags: Flags,
     client: u64,
@@ -52,11 +52,11 @@ pub(super) struct Slot {
 }
 
 /// The memory in bytes that a slot of a replica's log takes, besides its value.
-pub const SLOT_BYTES: usize = size_of::<Slot>();
+pub const SLOT_BYTES: usize = size_of::<OwnedEntry>();
 
-impl Slot {
-    pub(super) fn of(entry: &Entry<'_>) -> Slot {
-        let mut slot = Slot::default();
+impl OwnedEntry {
+    pub(super) fn of(entry: &Entry<'_>) -> OwnedEntry {
+        let mut slot = OwnedEntry::default();
         slot.fill(entry);
         slot
     }
@@ -85,7 +85,7 @@ impl Slot {
 /// The log of one partition.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub(super) struct Log {
-    slots: Vec<Slot>,
+    slots: Vec<OwnedEntry>,
     floor: Instance,
     /// The index of the slot of `floor`. Other slots are found from there, since a division for
     /// each would cost more than the rest.
@@ -135,7 +135,7 @@ impl Log {
     pub(super) fn new(slots: usize, floor: Instance) -> Log {
         assert!(slots > 0, "a log needs slots");
         Log {
-            slots: vec![Slot::default(); slots],
+            slots: vec![OwnedEntry::default(); slots],
             floor,
             floor_at: (floor % slots as u64) as usize,
             next: floor,

@@ -28,7 +28,7 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use super::log::{Entry, Slot};
+use super::log::{Entry, OwnedEntry};
 use super::replica::{Duty, Peer, Replica, ReplicaSettings, Status};
 use super::session::Sessions;
 use super::view_change::Begun;
@@ -256,9 +256,9 @@ pub struct Loaded {
     pid: PartitionId,
     slots: usize,
     head: Option<Head>,
-    entries: BTreeMap<Instance, Slot>,
+    entries: BTreeMap<Instance, OwnedEntry>,
     /// Entries that don't count yet.
-    pending: Vec<(Instance, Slot)>,
+    pending: Vec<(Instance, OwnedEntry)>,
 }
 
 /// Everything in a memory but its entries.
@@ -434,7 +434,7 @@ impl Loaded {
         })
     }
 
-    fn parse_entry(&self, bytes: &[u8]) -> Result<(Instance, Slot), &'static str> {
+    fn parse_entry(&self, bytes: &[u8]) -> Result<(Instance, OwnedEntry), &'static str> {
         let mut r = Reader(bytes);
         let inst = r.u64()?;
         let mut entry = Entry {
@@ -453,7 +453,7 @@ impl Loaded {
         if len > self.deployment.max_value || entry.flags != entry.flags.of_value() {
             return Err("an entry's value is too large or has flags of no value");
         }
-        Ok((inst, Slot::of(&entry)))
+        Ok((inst, OwnedEntry::of(&entry)))
     }
 }
 

@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::log::{Entry, Slot, contains};
+use super::log::{Entry, OwnedEntry, contains};
 use super::replica::{Duty, Peer, Replica, Started, Status, no_value, send, sender};
 use super::session::{Session, Stage};
 use super::view;
@@ -71,7 +71,7 @@ pub(super) struct Plan {
     /// The nodes that have the slots from `stable` on, and the end of each one's log.
     above: Vec<(NodeId, Instance)>,
     /// The entries that these nodes have sent.
-    fetched: BTreeMap<Instance, Slot>,
+    fetched: BTreeMap<Instance, OwnedEntry>,
     /// All entries below this slot are here.
     cursor: Instance,
     asked_end: Instance,
@@ -636,7 +636,7 @@ impl Replica {
             self.change.plan = Some(plan);
             return Ok(Verdict::Answered);
         };
-        plan.fetched.insert(h.inst, Slot::of(&entry));
+        plan.fetched.insert(h.inst, OwnedEntry::of(&entry));
         self.change.since = now;
         self.change.plan = Some(plan);
         self.collect(now, out);
