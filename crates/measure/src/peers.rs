@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use apps::Application;
-use node::cluster_file::{Group as GroupOfFile, Node, Role};
+use node::cluster_file::{Group, Node, Role};
 use node::host::Spinner;
 use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use node::{ClusterFile, ControlPeers, Senders};
@@ -22,7 +22,7 @@ use paxos::wire::value::{PACKED_ITEM_HEADER_LEN, PackedItem, append_packed};
 use paxos::{
     Deployment, Flags, Header, MsgType, NodeId, Outbox, Packet, PartitionId, Round, Time, To,
 };
-use peers::{Group, Peer, Protocol};
+use peers::{Peer, PeerGroup, Protocol};
 use replica::{Basis, Output, ReplyTo, Settings, SiblingMessage, Worker};
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ pub fn serve(cluster: &ClusterFile, name: &str, protocol: Protocol) -> Result<()
     }
 }
 
-fn group_of(cluster: &ClusterFile) -> &GroupOfFile {
+fn group_of(cluster: &ClusterFile) -> &Group {
     &cluster.groups[0]
 }
 
@@ -173,7 +173,7 @@ impl Replica {
         let mut worker = Worker::open_in(settings, app, nonce, 0).map_err(failed)?;
         worker.configure(
             0,
-            &[Group {
+            &[PeerGroup {
                 protocol,
                 members: members(cluster),
             }],

@@ -8,7 +8,7 @@ use replica::{
 };
 
 use crate::message::Order;
-use crate::peer::{Group, Peer, Protocol, Status};
+use crate::peer::{Peer, PeerGroup, Protocol, Status};
 
 /// The only epoch of a group.
 const EPOCH: Epoch = 1;
@@ -53,7 +53,7 @@ impl Log for Peer {
 }
 
 impl Agreement for Peer {
-    type EpochView = Group;
+    type EpochView = PeerGroup;
     const RULES: Rules = Rules {
         has_markers: false,
         // Commands over several partitions don't exist here, and no epoch follows that would end
@@ -170,7 +170,7 @@ impl Agreement for Peer {
         }
     }
 
-    fn configure(&mut self, now: Time, groups: &[Group], _: Epoch) -> bool {
+    fn configure(&mut self, now: Time, groups: &[PeerGroup], _: Epoch) -> bool {
         groups.last().is_some_and(|group| self.join(now, group))
     }
 

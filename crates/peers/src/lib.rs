@@ -53,4 +53,4 @@ mod peer;
 mod tests;
 
 pub use matching::Matching;
-pub use peer::{Counters, Group, Peer, Protocol, Status};
+pub use peer::{Counters, Peer, PeerGroup, Protocol, Status};

@@ -42,7 +42,7 @@ impl Entry {
     }
 }
 
-struct Slot {
+struct DigestedEntry {
     entry: Entry,
     /// The digest of all entries up to this one, included.
     digest: u64,
@@ -54,7 +54,7 @@ pub(crate) struct SlotLog {
     first: Instance,
     /// The digest of everything below `first`.
     below: u64,
-    slots: VecDeque<Slot>,
+    slots: VecDeque<DigestedEntry>,
 }
 
 impl SlotLog {
@@ -85,7 +85,7 @@ impl SlotLog {
         let last = self.slots.back().map_or(self.below, |slot| slot.digest);
         let (client, request) = entry.name();
         let digest = mix(last.rotate_left(1) ^ mix(client) ^ request.rotate_left(32));
-        self.slots.push_back(Slot { entry, digest });
+        self.slots.push_back(DigestedEntry { entry, digest });
     }
 
     /// Drops everything from `end` on.

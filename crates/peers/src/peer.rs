@@ -54,7 +54,7 @@ impl Protocol {
 
 /// The members of a group, which a replica learns once, when it starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Group {
+pub struct PeerGroup {
     /// How they agree.
     pub protocol: Protocol,
     /// 2f+1 replicas, in the same order for all.
@@ -90,7 +90,7 @@ pub struct Counters {
 pub struct Peer {
     pub(crate) settings: Settings,
     pub(crate) now: Time,
-    pub(crate) group: Option<Group>,
+    pub(crate) group: Option<PeerGroup>,
     /// The place among the members.
     pub(crate) me: usize,
     pub(crate) status: Status,
@@ -194,7 +194,7 @@ impl Peer {
     // ---- The group
 
     /// Takes the group's members, once. A replica that starts with nothing begins in view 1.
-    pub(crate) fn join(&mut self, now: Time, group: &Group) -> bool {
+    pub(crate) fn join(&mut self, now: Time, group: &PeerGroup) -> bool {
         let place = group
             .members
             .iter()

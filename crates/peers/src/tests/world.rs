@@ -20,7 +20,7 @@ use test_world::queue::{MICROSECOND, MILLISECOND, Queue, SECOND};
 
 use super::Broken;
 use super::judge::{Judge, Tally};
-use crate::{Group, Matching, Peer, Protocol};
+use crate::{Matching, Peer, PeerGroup, Protocol};
 
 const CLUSTER: u32 = 77;
 const GROUP: u16 = 1;
@@ -226,7 +226,7 @@ impl World {
         let mut network = Network::new(replicas + 1, plan.rates, rng.fork(1));
         let (least, most) = plan.usual_delay;
         network.usual_delay = (least * MICROSECOND, most * MICROSECOND);
-        let group = Group {
+        let group = PeerGroup {
             protocol,
             members: members.clone(),
             broken,
@@ -596,7 +596,7 @@ impl World {
 }
 
 impl Host {
-    fn new(node: NodeId, group: &Group) -> Host {
+    fn new(node: NodeId, group: &PeerGroup) -> Host {
         let settings = Settings {
             checkpoint_every: 24,
             checkpoint_interval: 50 * MILLISECOND,
