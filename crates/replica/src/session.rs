@@ -39,7 +39,7 @@ use self::recording::Book;
 use self::reply_route::{again, first, reach};
 use self::share::Share;
 use self::unfinished::Taken;
-use self::window::{Judgement, Session};
+use self::window::{Judgement, SessionWindow};
 use crate::application::Error;
 use crate::outcome::Executed;
 use crate::parts::{self, Part};
@@ -93,7 +93,7 @@ pub(crate) struct Sessions {
     book: Book,
     /// This replica. It decides only whether this replica answers, never what is recorded.
     node: NodeId,
-    open: BTreeMap<u64, Session>,
+    open: BTreeMap<u64, SessionWindow>,
     by_nonce: BTreeMap<u64, u64>,
     /// The sum of the windows of all sessions.
     slots: usize,

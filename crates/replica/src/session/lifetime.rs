@@ -4,7 +4,7 @@
 
 use super::reply_route::{again, first};
 use super::share::{Share, add, move_to, share_of, subtract};
-use super::window::Session;
+use super::window::SessionWindow;
 use super::{At, Sessions};
 use crate::protocol::{ReplyAddress, SessionOp, Status};
 use crate::record::Head;
@@ -147,7 +147,7 @@ impl Sessions {
         self.slots += usize::from(head.window);
         add(&mut self.of_address, &head);
         self.by_nonce.insert(head.nonce, id);
-        self.open.entry(id).or_insert(Session {
+        self.open.entry(id).or_insert(SessionWindow {
             head,
             pages: Vec::new(),
             parts: None,
@@ -205,7 +205,7 @@ impl Sessions {
     /// Returns up to `limit` idle sessions, which the log hasn't named for long, as proposals for
     /// expiry.
     pub fn idle(&self, now: Time, limit: usize) -> impl Iterator<Item = Idle> + '_ {
-        let old = move |s: &Session| now.saturating_sub(s.touched) >= self.expiry.after;
+        let old = move |s: &SessionWindow| now.saturating_sub(s.touched) >= self.expiry.after;
         self.open
             .iter()
             .filter(move |(_, s)| old(s))

@@ -3,7 +3,7 @@
 //! are to be stored.
 
 use super::At;
-use super::window::{Judgement, Request, Session, Slot};
+use super::window::{Judgement, RecordedReply, Request, SessionWindow};
 use crate::changes::Changes;
 use crate::protocol::Status;
 use crate::reply::{Replies, ReplyTo};
@@ -40,7 +40,13 @@ pub(super) struct Book {
 
 impl Book {
     /// Notes that the log named the session.
-    pub(super) fn touch(&mut self, id: u64, session: &mut Session, inst: Instance, now: Time) {
+    pub(super) fn touch(
+        &mut self,
+        id: u64,
+        session: &mut SessionWindow,
+        inst: Instance,
+        now: Time,
+    ) {
         session.head.last_inst = inst;
         session.touched = now;
         if !session.dirty {
@@ -53,7 +59,7 @@ impl Book {
     pub(super) fn record(
         &mut self,
         id: u64,
-        session: &mut Session,
+        session: &mut SessionWindow,
         at: At,
         request: Request,
         reply: &[u8],
@@ -63,7 +69,13 @@ impl Book {
 
     /// Records that `request` was passed. Its answer is known only where the session is answered.
     /// [S-PASS]
-    pub(super) fn record_pass(&mut self, id: u64, session: &mut Session, at: At, request: Request) {
+    pub(super) fn record_pass(
+        &mut self,
+        id: u64,
+        session: &mut SessionWindow,
+        at: At,
+        request: Request,
+    ) {
         self.record_if(false, id, session, at, request, &[]);
     }
 
@@ -71,7 +83,7 @@ impl Book {
         &mut self,
         is_known: bool,
         id: u64,
-        session: &mut Session,
+        session: &mut SessionWindow,
         at: At,
         request: Request,
         reply: &[u8],
@@ -100,7 +112,7 @@ impl Book {
     /// Answers a command that was just executed.
     pub(super) fn answer(
         &self,
-        session: &Session,
+        session: &SessionWindow,
         to: ReplyTo,
         (client, request): (u64, u64),
         reply: &[u8],
@@ -117,9 +129,9 @@ impl Book {
     /// Drops the recorded reply of an ordered session's last request if it is large, since only the
     /// last reply may be large. Other requests may have begun behind `request`, so the last one is
     /// at most `request - 1`.
-    fn shrink_last(&mut self, id: u64, session: &mut Session, at: At, request: u64) {
+    fn shrink_last(&mut self, id: u64, session: &mut SessionWindow, at: At, request: u64) {
         let last = session.request(session.head.max.min(request - 1));
-        let too_long = |slot: &&Slot| slot.reply.len() > self.limits.reply;
+        let too_long = |slot: &&RecordedReply| slot.reply.len() > self.limits.reply;
         if session.recorded(last).filter(too_long).is_some() {
             let status = Status::ReplyTooLarge;
             self.keep(id, session, last, status, &[]);
@@ -131,7 +143,7 @@ impl Book {
     pub(super) fn keep(
         &mut self,
         id: u64,
-        session: &mut Session,
+        session: &mut SessionWindow,
         request: Request,
         status: Status,
         reply: &[u8],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How much of the table is used at each address. [S-SHARE]
 
-use super::window::Session;
+use super::window::SessionWindow;
 use crate::protocol::ReplyAddress;
 use crate::record::Head;
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub(super) fn subtract(of_address: &mut BTreeMap<IpAddr, Share>, head: &Head) {
 
 pub(super) fn move_to(
     of_address: &mut BTreeMap<IpAddr, Share>,
-    session: &mut Session,
+    session: &mut SessionWindow,
     to: ReplyAddress,
 ) {
     subtract(of_address, &session.head);

@@ -4,7 +4,7 @@
 use super::Sessions;
 use super::recording::Dirty;
 use super::share::move_to;
-use super::window::Slot;
+use super::window::RecordedReply;
 use crate::changes::{Change, Changes};
 use crate::record::{Head, Page, Recorded, Records, StoredPart};
 use paxos::Time;
@@ -41,7 +41,7 @@ impl Sessions {
                 let page = &mut session.pages[usize::from(index)];
                 page.dirty = false;
                 let used = page.slots.iter().filter(|slot| slot.request != 0);
-                records.put_replies(id, index, used.map(Slot::recorded));
+                records.put_replies(id, index, used.map(RecordedReply::recorded));
             }
         }
         for (id, pages) in removed.drain(..) {

@@ -2,7 +2,7 @@
 //! Commands that come in parts, until they are whole. [S-PARTS]
 
 use super::recording::Book;
-use super::window::Session;
+use super::window::SessionWindow;
 use crate::parts::{self, Part, Parts};
 use crate::protocol::Status;
 use crate::record::StoredPart;
@@ -24,7 +24,7 @@ impl Book {
     pub(super) fn take_part(
         &mut self,
         id: u64,
-        session: &mut Session,
+        session: &mut SessionWindow,
         request: u64,
         part: Part,
         bytes: &[u8],
@@ -72,7 +72,7 @@ impl Book {
     /// Returns whether a part may be kept. If there is room for a command's first part, there is
     /// room for the whole command, since commands that aren't whole could otherwise keep one
     /// another from becoming so. [S-PARTS]
-    fn has_room_for(&self, session: &Session, part: &StoredPart<'_>) -> Result<(), Status> {
+    fn has_room_for(&self, session: &SessionWindow, part: &StoredPart<'_>) -> Result<(), Status> {
         let others = match &session.parts {
             Some(begun) if begun.request == part.request => return Ok(()),
             // A later command of the session is in parts already.
@@ -90,7 +90,7 @@ impl Book {
     pub(super) fn keep_part(
         &mut self,
         id: u64,
-        session: &mut Session,
+        session: &mut SessionWindow,
         at: u16,
         part: &StoredPart<'_>,
     ) {
@@ -110,7 +110,7 @@ impl Book {
         self.dirty.parts.insert((id, at));
     }
 
-    pub(super) fn drop_parts(&mut self, id: u64, session: &mut Session) {
+    pub(super) fn drop_parts(&mut self, id: u64, session: &mut SessionWindow) {
         if let Some(parts) = session.parts.take() {
             self.unfinished -= parts.len as usize;
             let gone = parts.indices().map(|at| (id, at));

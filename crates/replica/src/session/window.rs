@@ -10,15 +10,15 @@ use paxos::{NodeId, Time};
 /// The number of slots whose replies are stored together.
 const PAGE: usize = 32;
 
-pub(super) struct Slot {
+pub(super) struct RecordedReply {
     /// The request whose reply lies here; 0 = empty.
     pub(super) request: u64,
     pub(super) status: Status,
     pub(super) reply: Vec<u8>,
 }
 
-impl Slot {
-    const EMPTY: Slot = Slot {
+impl RecordedReply {
+    const EMPTY: RecordedReply = RecordedReply {
         request: 0,
         status: Status::Ok,
         reply: Vec::new(),
@@ -47,12 +47,12 @@ impl Slot {
 #[derive(Default)]
 pub(super) struct SlotPage {
     /// The slots; they grow up to [`PAGE`] as slots come into use.
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<RecordedReply>,
     /// The page waits for the next fold.
     pub(super) dirty: bool,
 }
 
-pub(super) struct Session {
+pub(super) struct SessionWindow {
     pub(super) head: Head,
     /// The pages; they grow as slots come into use.
     pub(super) pages: Vec<SlotPage>,
@@ -74,7 +74,7 @@ pub(super) struct Request {
     pub(super) at: usize,
 }
 
-impl Session {
+impl SessionWindow {
     /// Returns a request with its slot.
     pub(super) fn request(&self, number: u64) -> Request {
         let slot = (number % u64::from(self.head.window)) as usize;
@@ -86,18 +86,18 @@ impl Session {
     }
 
     /// Returns the request's slot, if it was ever in use.
-    pub(super) fn slot(&self, of: Request) -> Option<&Slot> {
+    pub(super) fn slot(&self, of: Request) -> Option<&RecordedReply> {
         self.pages.get(of.page)?.slots.get(of.at)
     }
 
     /// Returns the request's slot, and makes it if it was never in use.
-    pub(super) fn slot_mut(&mut self, of: Request) -> &mut Slot {
+    pub(super) fn slot_mut(&mut self, of: Request) -> &mut RecordedReply {
         if self.pages.len() <= of.page {
             self.pages.resize_with(of.page + 1, SlotPage::default);
         }
         let slots = &mut self.pages[of.page].slots;
         if slots.len() <= of.at {
-            slots.resize_with(of.at + 1, || Slot::EMPTY);
+            slots.resize_with(of.at + 1, || RecordedReply::EMPTY);
         }
         &mut slots[of.at]
     }
@@ -107,7 +107,7 @@ impl Session {
         slots.map(|slot| slot.reply.len()).sum()
     }
 
-    pub(super) fn recorded(&self, request: Request) -> Option<&Slot> {
+    pub(super) fn recorded(&self, request: Request) -> Option<&RecordedReply> {
         let slot = self.slot(request);
         slot.filter(|slot| slot.request == request.number)
     }
@@ -149,7 +149,7 @@ impl Session {
     /// request was executed in the session, so it may be read again. [S-PASS]
     pub(super) fn asks_again(&self, request: Request, node: NodeId) -> bool {
         let to = &self.head.reply_to;
-        let is_unknown = |slot: &Slot| slot.status == Status::ReplyTooLarge;
+        let is_unknown = |slot: &RecordedReply| slot.status == Status::ReplyTooLarge;
         to.address.is_none()
             && to.home == node
             && request.number == self.head.max
@@ -159,6 +159,6 @@ impl Session {
 
 pub(super) enum Judgement<'a> {
     Execute,
-    Duplicate(&'a Slot),
+    Duplicate(&'a RecordedReply),
     Refuse(Status),
 }

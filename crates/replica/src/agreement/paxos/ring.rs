@@ -5,7 +5,7 @@ use crate::agreement::Decided;
 use paxos::{Flags, Instance};
 use std::ops::Range;
 
-struct Slot {
+struct WaitingValue {
     /// True if a value waits in this slot.
     full: bool,
     inst: Instance,
@@ -18,13 +18,13 @@ struct Slot {
 /// A ring of values by instance. The caller inserts only values within one ring length of the next
 /// instance, so two waiting values never share a slot.
 pub(crate) struct Ring {
-    slots: Vec<Slot>,
+    slots: Vec<WaitingValue>,
     waiting: usize,
 }
 
 impl Ring {
     pub fn new(length: usize) -> Ring {
-        let empty = || Slot {
+        let empty = || WaitingValue {
             full: false,
             inst: 0,
             flags: Flags::NONE,
