@@ -16,7 +16,7 @@ use common::{Pair, address, dpdk_or_skip};
 use dpdk::frame::{Content, parse};
 use loader::frame;
 use paxos::{Instance, PartitionId, To, Verdict};
-use sim::script::{Device, Order, RustDevice, Setup, Slot, State, complaints, run};
+use sim::script::{Device, Order, RustDevice, Setup, SlotState, State, complaints, run};
 
 #[test]
 fn every_role_script_holds_by_a_port() {
@@ -86,7 +86,7 @@ impl Device for ByPort {
         self.role.state(pid)
     }
 
-    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot> {
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotState> {
         self.role.slot(pid, inst)
     }
 

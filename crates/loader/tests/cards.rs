@@ -31,7 +31,7 @@ use p4::packet_socket::PacketSocket;
 use paxos::{
     Deployment, Header, Instance, MsgType, PartitionId, Program, Reason, Round, To, Verdict,
 };
-use sim::script::{self, Device, Order, RustDevice, Setup, Slot, State, complaints, run};
+use sim::script::{self, Device, Order, RustDevice, Setup, SlotState, State, complaints, run};
 
 /// Counters that may rise beside a verdict: frames of others that pass, and answers without room in their frame.
 const BESIDE: [usize; 2] = [counter::PASSED, counter::UNSENT];
@@ -301,7 +301,7 @@ impl Device for AtCard {
         self.inner.state(pid)
     }
 
-    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot> {
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotState> {
         self.inner.slot(pid, inst)
     }
 

@@ -283,9 +283,9 @@ struct Drawing {
 
 /// A kind of fault: how often it is drawn, its name, and the function that draws it. The function
 /// returns faults, each some milliseconds after the first.
-type Kind = (u64, &'static str, fn(&mut Drawing) -> Vec<(u64, Fault)>);
+type FaultKind = (u64, &'static str, fn(&mut Drawing) -> Vec<(u64, Fault)>);
 
-const OF_PAXOS: &[Kind] = &[
+const OF_PAXOS: &[FaultKind] = &[
     (10, "kill", |d| alone(d.kill(false))),
     (6, "machine dies", |d| alone(d.kill(true))),
     (5, "stop", |d| alone(d.stop())),
@@ -311,7 +311,7 @@ const OF_PAXOS: &[Kind] = &[
     (3, "foreign directory", |d| alone(d.damage(Damage::Foreign))),
 ];
 
-const OF_NOPAXOS: &[Kind] = &[
+const OF_NOPAXOS: &[FaultKind] = &[
     (16, "kill", |d| alone(d.kill(false))),
     (8, "machine dies", |d| alone(d.kill(true))),
     (5, "stop", |d| alone(d.stop())),
@@ -341,7 +341,7 @@ const OF_NOPAXOS: &[Kind] = &[
     (3, "foreign directory", |d| alone(d.damage(Damage::Foreign))),
 ];
 
-fn kinds(protocol: Protocol) -> &'static [Kind] {
+fn kinds(protocol: Protocol) -> &'static [FaultKind] {
     match protocol {
         Protocol::Paxos => OF_PAXOS,
         Protocol::NoPaxos => OF_NOPAXOS,

@@ -32,7 +32,7 @@ use paxos::{
     Configuration, Enable, Epoch, Flags, Header, Instance, Member, MsgType, NodeId, PartitionId,
     Reason, Round, To, Verdict,
 };
-use sim::script::{self, Device, Order, Setup, Slot, State};
+use sim::script::{self, Device, Order, Setup, SlotState, State};
 
 /// Returns the directory of the objects, or why the programs can't be tested here.
 pub fn objects() -> Result<PathBuf, String> {
@@ -412,11 +412,11 @@ impl Device for XdpDevice {
         }
     }
 
-    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot> {
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotState> {
         match &self.loaded.role {
             Control::Acceptor(acceptor) => {
                 let (slot, value) = acceptor.slot(pid, inst)?;
-                Some(Slot::Acceptor {
+                Some(SlotState::Acceptor {
                     rnd: Round(slot.rnd),
                     vrnd: Round(slot.vrnd),
                     flags: Flags(slot.flags),
@@ -428,7 +428,7 @@ impl Device for XdpDevice {
             Control::Leader(_) | Control::Receiver(_) => None,
             Control::Learner(learner) => {
                 let slot = learner.slot(pid, inst)?;
-                Some(Slot::Learner(SlotView {
+                Some(SlotState::Learner(SlotView {
                     inst,
                     rnd: Round(slot.rnd),
                     votes: slot.votes,

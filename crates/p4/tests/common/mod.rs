@@ -28,7 +28,7 @@ use p4::programs::Build;
 use p4::role::{Port, Role, Stamps};
 use p4::tables::{self, Configurations, Copy, RegisterPlace};
 use paxos::{Configuration, Instance, PartitionId, To, Verdict};
-use sim::script::{self, Device, Setup, Slot, State};
+use sim::script::{self, Device, Setup, SlotState, State};
 
 /// Frames that a switch is sent at once, each with two others: its port has room for some thirty.
 const AHEAD: usize = 6;
@@ -552,7 +552,7 @@ impl Device for P4Device {
         shown::state(&mut self.role.borrow_mut(), self.setup.role, pid)
     }
 
-    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot> {
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotState> {
         shown::slot(&mut self.role.borrow_mut(), self.setup.role, pid, inst)
     }
 

@@ -5,7 +5,7 @@ use p4::order::PLACES;
 use p4::role::{Port, Role, round_shown};
 use paxos::learner::SlotView;
 use paxos::{Flags, Instance, PartitionId, Round};
-use sim::script::{self, Setup, Slot, State};
+use sim::script::{self, Setup, SlotState, State};
 
 pub fn state<P: Port>(role: &mut Role<P>, kind: script::Role, pid: PartitionId) -> Option<State> {
     let look = role.look(pid).expect("an answer");
@@ -30,13 +30,13 @@ pub fn slot<P: Port>(
     kind: script::Role,
     pid: PartitionId,
     inst: Instance,
-) -> Option<Slot> {
+) -> Option<SlotState> {
     let (slot, value) = role.slot(pid, inst).expect("an answer");
     if slot.a != inst || slot.round.is_none() {
         return None;
     }
     if kind == script::Role::Learner {
-        return Some(Slot::Learner(SlotView {
+        return Some(SlotState::Learner(SlotView {
             inst,
             rnd: slot.round,
             votes: (slot.d >> 16) as u32,
@@ -47,7 +47,7 @@ pub fn slot<P: Port>(
         }));
     }
     let trim = role.look(pid).expect("an answer").a;
-    (inst >= trim).then_some(Slot::Acceptor {
+    (inst >= trim).then_some(SlotState::Acceptor {
         rnd: slot.round,
         vrnd: Round(slot.epoch),
         flags: Flags((slot.d >> 16) as u16),

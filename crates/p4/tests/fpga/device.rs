@@ -11,7 +11,7 @@ use loader::run::{counter, verdict_of};
 use p4::Order;
 use p4::role::{Port, Role, Stamps};
 use paxos::{Configuration, Epoch, Instance, Learner, PartitionId, To, Verdict};
-use sim::script::{self, Device, Setup, Slot, State};
+use sim::script::{self, Device, Setup, SlotState, State};
 
 use crate::model::{Cycles, Model, Stream, compile};
 use crate::settings;
@@ -237,7 +237,7 @@ impl Device for FpgaDevice {
         shown::state(&mut self.role.borrow_mut(), self.setup.role, pid)
     }
 
-    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot> {
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotState> {
         shown::slot(&mut self.role.borrow_mut(), self.setup.role, pid, inst)
     }
 

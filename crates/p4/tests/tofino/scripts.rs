@@ -16,7 +16,7 @@ use p4::Order;
 use p4::bmv2::CPU_PORT;
 use p4::order::Op;
 use paxos::{Header, Instance, MsgType, PartitionId, Round, To, Verdict};
-use sim::script::{self, Device, Role, Setup, Slot, State, complaints, run};
+use sim::script::{self, Device, Role, Setup, SlotState, State, complaints, run};
 use test_world::Rng;
 
 use crate::END;
@@ -298,7 +298,7 @@ impl Device for TofinoDevice {
         }
     }
 
-    fn slot(&self, _: PartitionId, _: Instance) -> Option<Slot> {
+    fn slot(&self, _: PartitionId, _: Instance) -> Option<SlotState> {
         None
     }
 

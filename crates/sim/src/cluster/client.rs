@@ -33,7 +33,7 @@ const CONFIRMATIONS_BEFORE_MOVE: u32 = 3;
 
 /// A session, which may not be open yet.
 #[derive(Default)]
-struct Session {
+struct ClientSession {
     /// The nonce of the OPEN that is being sent.
     opening: Option<u64>,
     id: Option<u64>,
@@ -58,7 +58,7 @@ struct Large {
     sending: Sending,
 }
 
-impl Session {
+impl ClientSession {
     /// Returns the request to which an answer with this number belongs, or `None` for an answer to a part before the
     /// last. If a part is refused, the other parts no longer matter, and `give_up` gets their numbers.
     fn answered_request(
@@ -146,7 +146,7 @@ pub struct ClientHost {
     /// Session operations have a separate proposer, so that they don't wait for commands, of which only a limited
     /// number is in flight.
     operations: Option<Proposer>,
-    sessions: Vec<Session>,
+    sessions: Vec<ClientSession>,
     alarm: Alarm,
     asked_at: Time,
     /// How often the leader was confirmed since the last answer.
@@ -168,7 +168,7 @@ impl ClientHost {
             ordered: number % 2 == 0,
             role: None,
             operations: None,
-            sessions: world.pids().map(|_| Session::default()).collect(),
+            sessions: world.pids().map(|_| ClientSession::default()).collect(),
             alarm: Alarm::default(),
             asked_at: 0,
             vain_confirmations: 0,
@@ -185,7 +185,7 @@ impl ClientHost {
 
     /// Returns the number of unanswered commands.
     pub fn outstanding(&self) -> usize {
-        let open = |s: &Session| s.outstanding.len() + s.waiting.len();
+        let open = |s: &ClientSession| s.outstanding.len() + s.waiting.len();
         self.sessions.iter().map(open).sum()
     }
 
@@ -224,7 +224,7 @@ impl ClientHost {
         self.role = None;
         self.operations = None;
         for session in &mut self.sessions {
-            *session = Session::default();
+            *session = ClientSession::default();
         }
     }
 

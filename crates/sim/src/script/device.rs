@@ -61,7 +61,7 @@ pub trait Device {
     fn state(&self, pid: PartitionId) -> Option<State>;
 
     /// Returns what is remembered of an instance.
-    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot>;
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotState>;
 
     /// Returns a text that differs whenever the state differs.
     fn fingerprint(&self) -> String;
@@ -88,7 +88,7 @@ pub enum State {
 /// The visible state of a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
-pub enum Slot {
+pub enum SlotState {
     Acceptor {
         rnd: Round,
         vrnd: Round,
@@ -195,10 +195,10 @@ impl fmt::Display for State {
 }
 
 /// Prints the fields of a `slot` line after `pid` and `inst`.
-impl fmt::Display for Slot {
+impl fmt::Display for SlotState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Slot::Acceptor {
+            SlotState::Acceptor {
                 rnd,
                 vrnd,
                 flags,
@@ -211,7 +211,7 @@ impl fmt::Display for Slot {
                 packet::print_flags(*flags),
                 value::print(MsgType::Phase2b, *flags, value)
             ),
-            Slot::Learner(slot) => write!(
+            SlotState::Learner(slot) => write!(
                 f,
                 "rnd={} votes={:#b} noop={} client={} request={} delivered={}",
                 slot.rnd, slot.votes, slot.noop, slot.client, slot.request, slot.delivered

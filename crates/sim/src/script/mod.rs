@@ -15,7 +15,7 @@ mod value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-pub use device::{Device, Role, Setup, Slot, State, handed_over};
+pub use device::{Device, Role, Setup, SlotState, State, handed_over};
 use fields::Fields;
 pub use order::Order;
 use paxos::auth::Algorithm;

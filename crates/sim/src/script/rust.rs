@@ -8,7 +8,7 @@ use paxos::{
     PartitionId, Reason, Time, To, Verdict,
 };
 
-use super::device::{Device, Role, Setup, Slot, State, handed_over};
+use super::device::{Device, Role, Setup, SlotState, State, handed_over};
 use super::order::Order;
 
 /// A role of the `paxos` crate.
@@ -122,7 +122,7 @@ impl Device for Guarded {
         self.role.state(pid)
     }
 
-    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot> {
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotState> {
         self.role.slot(pid, inst)
     }
 
@@ -253,11 +253,11 @@ impl Device for RustDevice {
         }
     }
 
-    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<Slot> {
+    fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotState> {
         match self {
             RustDevice::Acceptor(acceptor) => {
                 let slot = acceptor.slot(pid, inst)?;
-                Some(Slot::Acceptor {
+                Some(SlotState::Acceptor {
                     rnd: slot.rnd,
                     vrnd: slot.vrnd,
                     flags: slot.flags,
@@ -267,8 +267,8 @@ impl Device for RustDevice {
                 })
             }
             RustDevice::Leader(_) | RustDevice::Sequencer(_) | RustDevice::Receiver(..) => None,
-            RustDevice::Learner(learner) => learner.slot(pid, inst).map(Slot::Learner),
-            RustDevice::HostLearner(learner) => learner.slot(pid, inst).map(Slot::Learner),
+            RustDevice::Learner(learner) => learner.slot(pid, inst).map(SlotState::Learner),
+            RustDevice::HostLearner(learner) => learner.slot(pid, inst).map(SlotState::Learner),
         }
     }
 

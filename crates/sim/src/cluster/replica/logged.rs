@@ -23,7 +23,7 @@ const HEAD: usize = 12;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Kind {
+enum RecordKind {
     Head,
     Entry,
     /// An entry that takes effect at once.
@@ -87,12 +87,12 @@ impl ReplicaHost<NoPaxos> {
         };
         let mut frame = Vec::new();
         for inst in &unstored.slots {
-            put_entry(Kind::Entry, replica, *inst, &mut frame);
+            put_entry(RecordKind::Entry, replica, *inst, &mut frame);
         }
         let mut bytes = Vec::new();
         let kind = match unstored.save(replica, &mut bytes) {
-            Saved::Reach => Kind::Reach,
-            Saved::Change => Kind::Change,
+            Saved::Reach => RecordKind::Reach,
+            Saved::Change => RecordKind::Change,
         };
         put(kind, &bytes, &mut frame);
         replica.has_stored(unstored);
@@ -119,9 +119,9 @@ impl ReplicaHost<NoPaxos> {
         let mut frame = Vec::new();
         let mut head = Vec::new();
         replica.save_stored_head(&mut head);
-        put(Kind::Head, &head, &mut frame);
+        put(RecordKind::Head, &head, &mut frame);
         for inst in replica.floor()..replica.next() {
-            put_entry(Kind::Again, replica, inst, &mut frame);
+            put_entry(RecordKind::Again, replica, inst, &mut frame);
         }
         let written = self.logs.replace(&name(pid), &framed(&frame));
         written.expect("there is room");
@@ -177,13 +177,13 @@ fn name(pid: usize) -> String {
     format!("log-{pid}")
 }
 
-fn put(kind: Kind, bytes: &[u8], frame: &mut Vec<u8>) {
+fn put(kind: RecordKind, bytes: &[u8], frame: &mut Vec<u8>) {
     frame.push(kind as u8);
     frame.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
     frame.extend_from_slice(bytes);
 }
 
-fn put_entry(kind: Kind, replica: &Replica, inst: paxos::Instance, frame: &mut Vec<u8>) {
+fn put_entry(kind: RecordKind, replica: &Replica, inst: paxos::Instance, frame: &mut Vec<u8>) {
     let mut entry = Vec::new();
     replica.save_entry(inst, &mut entry);
     put(kind, &entry, frame);
@@ -218,10 +218,10 @@ fn take(loaded: &mut Loaded, mut records: &[u8]) -> Result<(), String> {
         let len = u32::from_be_bytes(head[1..].try_into().expect("four bytes")) as usize;
         let (bytes, rest) = rest.split_at(len);
         let taken = match head[0] {
-            k if k == Kind::Head as u8 => loaded.head(bytes),
-            k if k == Kind::Entry as u8 => loaded.entry(bytes).map(drop),
-            k if k == Kind::Again as u8 => loaded.entry_again(bytes).map(drop),
-            k if k == Kind::Reach as u8 => loaded.commit(Saved::Reach, bytes),
+            k if k == RecordKind::Head as u8 => loaded.head(bytes),
+            k if k == RecordKind::Entry as u8 => loaded.entry(bytes).map(drop),
+            k if k == RecordKind::Again as u8 => loaded.entry_again(bytes).map(drop),
+            k if k == RecordKind::Reach as u8 => loaded.commit(Saved::Reach, bytes),
             _ => loaded.commit(Saved::Change, bytes),
         };
         taken.map_err(|why| format!("a record of its log doesn't fit: {why}"))?;
