@@ -6,7 +6,7 @@
 
 /// The type of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum MetricType {
     Gauge,
     Counter,
     Histogram,
@@ -15,7 +15,7 @@ pub(super) enum Kind {
 /// A metric with all its series.
 pub(super) struct Family {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: MetricType,
     pub help: &'static str,
     /// The places in the status document whose numbers are its series. A step is
     /// - `x`: the member `x`;
@@ -33,7 +33,7 @@ pub(super) struct Family {
 const fn gauge(name: &'static str, help: &'static str, paths: &'static [&'static str]) -> Family {
     Family {
         name,
-        kind: Kind::Gauge,
+        kind: MetricType::Gauge,
         help,
         paths,
         scale: 1.0,
@@ -42,7 +42,7 @@ const fn gauge(name: &'static str, help: &'static str, paths: &'static [&'static
 
 const fn counter(name: &'static str, help: &'static str, paths: &'static [&'static str]) -> Family {
     Family {
-        kind: Kind::Counter,
+        kind: MetricType::Counter,
         ..gauge(name, help, paths)
     }
 }
@@ -53,7 +53,7 @@ const fn histogram(
     paths: &'static [&'static str],
 ) -> Family {
     Family {
-        kind: Kind::Histogram,
+        kind: MetricType::Histogram,
         ..gauge(name, help, paths)
     }
 }
@@ -233,11 +233,11 @@ mod tests {
             assert!(names.insert(name), "{name} is there twice");
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
             assert!(name.chars().all(plain), "{name}");
-            let is_counter = family.kind == Kind::Counter;
+            let is_counter = family.kind == MetricType::Counter;
             assert_eq!(name.ends_with("_total"), is_counter, "{name}");
             let units = ["_ms", "_us", "_mib", "_s"];
             assert!(!units.iter().any(|unit| name.ends_with(unit)), "{name}");
-            let is_histogram = family.kind == Kind::Histogram;
+            let is_histogram = family.kind == MetricType::Histogram;
             assert!(!is_histogram || name.ends_with("_seconds"), "{name}");
             assert!(family.help.ends_with('.'), "{name}");
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::families::{FAMILIES, Family, Kind};
+use super::families::{FAMILIES, Family, MetricType};
 
 /// The beginning of each name.
 const PREFIX: &str = "wirepaxos_";
@@ -62,7 +62,7 @@ pub(crate) fn text(document: &Value, name_of: &dyn Fn(u64) -> String) -> String 
 fn info(name: &'static str, help: &'static str) -> Family {
     Family {
         name,
-        kind: Kind::Gauge,
+        kind: MetricType::Gauge,
         help,
         paths: &[],
         scale: 1.0,
@@ -191,16 +191,16 @@ impl Text {
     /// Writes a family, or nothing if there is no number of it.
     fn family(&mut self, family: &Family, found: &[(Labels, Value)]) {
         let numbers = found.iter().filter(|(_, value)| match family.kind {
-            Kind::Histogram => value.is_object(),
-            Kind::Gauge | Kind::Counter => value.is_number(),
+            MetricType::Histogram => value.is_object(),
+            MetricType::Gauge | MetricType::Counter => value.is_number(),
         });
         for (at, (labels, value)) in numbers.enumerate() {
             if at == 0 {
                 self.begin(family);
             }
             match family.kind {
-                Kind::Histogram => self.histogram(family, labels, value),
-                Kind::Gauge | Kind::Counter => {
+                MetricType::Histogram => self.histogram(family, labels, value),
+                MetricType::Gauge | MetricType::Counter => {
                     self.line(family, "", labels, &number(value, family.scale));
                 }
             }
@@ -209,9 +209,9 @@ impl Text {
 
     fn begin(&mut self, family: &Family) {
         let kind = match family.kind {
-            Kind::Gauge => "gauge",
-            Kind::Counter => "counter",
-            Kind::Histogram => "histogram",
+            MetricType::Gauge => "gauge",
+            MetricType::Counter => "counter",
+            MetricType::Histogram => "histogram",
         };
         let (name, help) = (family.name, family.help);
         let _ = write!(

@@ -42,7 +42,7 @@ pub(crate) struct P4Plane {
     nodes: Vec<(u16, IpAddr)>,
     /// The networks from which commands may come; `None` means any.
     askers: Option<Vec<(IpAddr, u8)>>,
-    groups: Vec<Group>,
+    groups: Vec<SwitchGroup>,
     /// Members that receive nothing because their hardware address is unknown.
     unreachable: Vec<IpAddr>,
     /// The error of the last look at the switch.
@@ -61,7 +61,7 @@ pub(crate) struct P4Plane {
 }
 
 /// One group of the node.
-struct Group {
+struct SwitchGroup {
     place: RegisterPlace,
     role: RefCell<Role<Rc<RefCell<CpuPort>>>>,
     members: Vec<Member>,
@@ -80,7 +80,7 @@ impl P4Plane {
         refuse_kernel(cluster, node)?;
         let interface = Interface::with_address(node.address.ip())?;
         let port = Rc::new(RefCell::new(CpuPort::open(interface.index)?));
-        let group = |place: RegisterPlace| Group {
+        let group = |place: RegisterPlace| SwitchGroup {
             place,
             role: RefCell::new(Role::new(port.clone(), place.deployment)),
             members: members(place.deployment.group),
@@ -284,7 +284,7 @@ impl P4Plane {
         let known = || addresses.iter().zip(&macs);
         let mac_of = |ip| known().find(|(known, _)| **known == ip)?.1.to_owned();
         let (from, mac_from) = (self.node.address, self.interface.mac);
-        let copies = |group: &Group| -> Vec<Copy> {
+        let copies = |group: &SwitchGroup| -> Vec<Copy> {
             let copy = |(number, member): (u8, &Member)| {
                 Some(Copy {
                     number,
@@ -418,7 +418,7 @@ impl Handler for P4Plane {
 }
 
 /// A group's role in the switch.
-pub(crate) struct OfGroup<'a>(&'a Group);
+pub(crate) struct OfGroup<'a>(&'a SwitchGroup);
 
 impl<'a> OfGroup<'a> {
     /// Returns the place of the group.

@@ -13,7 +13,7 @@
 //!                segment in the same file has left
 //! spare-<n>      a file of a segment that is needed no more, for the next one
 //! progress       how many frames were synced at least u64, CRC-32 u32
-//! record         length u16, kind u8, bytes (`Kind`)
+//! record         length u16, kind u8, bytes (`RecordKind`)
 //! ```
 //!
 //! A segment begins with the state except for the slots, and names the oldest segment that is still needed. A segment
@@ -96,7 +96,7 @@ impl Sizes {
 /// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum RecordKind {
     /// A datagram that changed an acceptor.
     Packet = 1,
     /// The order that enabled an acceptor, as JSON.
@@ -119,21 +119,23 @@ pub enum Kind {
     Change = 9,
 }
 
-impl Kind {
-    const ALL: [Kind; 9] = [
-        Kind::Packet,
-        Kind::Enable,
-        Kind::Asked,
-        Kind::Head,
-        Kind::Slot,
-        Kind::Oldest,
-        Kind::Entry,
-        Kind::Reach,
-        Kind::Change,
+impl RecordKind {
+    const ALL: [RecordKind; 9] = [
+        RecordKind::Packet,
+        RecordKind::Enable,
+        RecordKind::Asked,
+        RecordKind::Head,
+        RecordKind::Slot,
+        RecordKind::Oldest,
+        RecordKind::Entry,
+        RecordKind::Reach,
+        RecordKind::Change,
     ];
 
-    fn of(number: u8) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
+    fn of(number: u8) -> Option<RecordKind> {
+        RecordKind::ALL
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
     }
 }
 
@@ -145,7 +147,7 @@ pub trait Replayed {
     /// Applies a record and returns the slot that it is about, if any.
     fn replay(
         &mut self,
-        kind: Kind,
+        kind: RecordKind,
         bytes: &[u8],
     ) -> Result<Option<(GroupPartition, Instance)>, String>;
 }
@@ -276,7 +278,12 @@ pub struct Wal {
 
 impl Wal {
     /// Adds a record to the frame being collected; `slot` is the slot that the record is about.
-    pub fn append(&mut self, kind: Kind, bytes: &[u8], slot: Option<(GroupPartition, Instance)>) {
+    pub fn append(
+        &mut self,
+        kind: RecordKind,
+        bytes: &[u8],
+        slot: Option<(GroupPartition, Instance)>,
+    ) {
         put(&mut self.records, kind, bytes);
         self.count += 1;
         if let Some((partition, inst)) = slot {
@@ -286,7 +293,7 @@ impl Wal {
 
     /// Adds records that replace the stored acceptors by those of another memory.
     pub fn append_heads(&mut self, memory: &impl Remembered) {
-        memory.heads(&mut |head| put(&mut self.records, Kind::Head, head));
+        memory.heads(&mut |head| put(&mut self.records, RecordKind::Head, head));
         self.count += 1;
     }
 
@@ -439,7 +446,7 @@ impl Wal {
         self.records.truncate(segment::PREFIX);
         self.count = 0;
         self.heads.clear();
-        memory.heads(&mut |head| put(&mut self.heads, Kind::Head, head));
+        memory.heads(&mut |head| put(&mut self.heads, RecordKind::Head, head));
         self.freeing.append(&mut self.freed);
         Frame {
             file: self.file.clone(),
@@ -471,10 +478,10 @@ fn beginning(heads: &[u8], oldest: &Segment) -> Vec<u8> {
 fn put_oldest(records: &mut Vec<u8>, oldest: &Segment) {
     let mut bytes = oldest.number.to_be_bytes().to_vec();
     bytes.extend_from_slice(&oldest.first_frame.to_be_bytes());
-    put(records, Kind::Oldest, &bytes);
+    put(records, RecordKind::Oldest, &bytes);
 }
 
-fn put(records: &mut Vec<u8>, kind: Kind, bytes: &[u8]) {
+fn put(records: &mut Vec<u8>, kind: RecordKind, bytes: &[u8]) {
     let length = u16::try_from(bytes.len()).expect("a record fits a datagram");
     records.extend_from_slice(&length.to_be_bytes());
     records.push(kind as u8);

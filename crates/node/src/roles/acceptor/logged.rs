@@ -7,7 +7,7 @@ use paxos::{Acceptor, Flags, GroupId, Header, Instance, MsgType, Outbox, Packet,
 
 use super::sockets::id;
 use crate::cluster_file::{ClusterFile, Group, Node};
-use crate::roles::wal::{BLOCK, GroupPartition, Kind, Remembered, Replayed};
+use crate::roles::wal::{BLOCK, GroupPartition, RecordKind, Remembered, Replayed};
 use crate::{Error, random_nonce};
 
 /// Returns how many bytes the acceptors of a node remember at most, as records.
@@ -132,29 +132,29 @@ impl<'a> LoggedMemory<'a> {
 impl Replayed for LoggedMemory<'_> {
     fn replay(
         &mut self,
-        kind: Kind,
+        kind: RecordKind,
         bytes: &[u8],
     ) -> Result<Option<(GroupPartition, Instance)>, String> {
         match kind {
-            Kind::Packet => return self.packet(bytes),
-            Kind::Slot => return self.slot(bytes).map(Some),
-            Kind::Head => self.head(bytes)?,
-            Kind::Asked => {
+            RecordKind::Packet => return self.packet(bytes),
+            RecordKind::Slot => return self.slot(bytes).map(Some),
+            RecordKind::Head => self.head(bytes)?,
+            RecordKind::Asked => {
                 let request = order_in(bytes)?.earlier_start_request();
                 let request = request.ok_or("a record holds another order")?;
                 let acceptor = self.of(request.group)?;
                 let asked = acceptor.asked(request.nonce, request.start);
                 asked.map(|_| ()).map_err(does_not_fit)?;
             }
-            Kind::Enable => {
+            RecordKind::Enable => {
                 let message = order_in(bytes)?;
                 let (group, enable) = message.enable().ok_or("a record holds another order")?;
                 let enabled = self.of(group)?.enable(&enable);
                 enabled.map(|_| ()).map_err(does_not_fit)?;
             }
             // This record is for the log itself.
-            Kind::Oldest => {}
-            Kind::Entry | Kind::Reach | Kind::Change => {
+            RecordKind::Oldest => {}
+            RecordKind::Entry | RecordKind::Reach | RecordKind::Change => {
                 return Err("a record is of a replica's log".to_owned());
             }
         }

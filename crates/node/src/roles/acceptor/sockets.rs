@@ -20,7 +20,7 @@ use crate::cluster_file::{ClusterFile, Node, Storage};
 use crate::roles::control_loop::{Refusals, of_group};
 use crate::roles::links::Links;
 use crate::roles::sockets::Role;
-use crate::roles::wal::{Kind, Wal};
+use crate::roles::wal::{RecordKind, Wal};
 use crate::{Error, random_nonce};
 
 pub(super) struct AcceptorRole {
@@ -106,7 +106,7 @@ impl Role for AcceptorRole {
     ) -> Result<Verdict, Error> {
         let verdict = self.acceptors[group].step(packet, links);
         if let (Verdict::Changed, Keeping::Durable(wal)) = (verdict, &mut self.keeping) {
-            wal.append(Kind::Packet, datagram, slot_of(&packet.header));
+            wal.append(RecordKind::Packet, datagram, slot_of(&packet.header));
             links.changed();
         }
         Ok(verdict)
@@ -182,7 +182,7 @@ impl Role for AcceptorRole {
         };
         let answer = request.answer(node, acceptor.was_at(request.earlier));
         if changed {
-            self.append(Kind::Asked, question, links)?;
+            self.append(RecordKind::Asked, question, links)?;
         }
         Ok(Some(answer))
     }
@@ -250,12 +250,17 @@ impl AcceptorRole {
         };
         // The controller keeps repeating its orders, so only changes are stored.
         match changed {
-            true => self.append(Kind::Enable, order, links),
+            true => self.append(RecordKind::Enable, order, links),
             false => Ok(()),
         }
     }
 
-    fn append(&mut self, kind: Kind, order: &Message, links: &mut Links) -> Result<(), Error> {
+    fn append(
+        &mut self,
+        kind: RecordKind,
+        order: &Message,
+        links: &mut Links,
+    ) -> Result<(), Error> {
         if let Keeping::Durable(wal) = &mut self.keeping {
             let bytes = serde_json::to_vec(order).map_err(|e| Error::new(e.to_string()))?;
             wal.append(kind, &bytes, None);

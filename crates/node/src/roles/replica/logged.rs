@@ -16,7 +16,7 @@ use super::memory::note_refused;
 use super::partition::Partition;
 use crate::Error;
 use crate::roles::wal::{
-    self, BLOCK, Directory, GroupPartition, Kind, Owner, Remembered, Replayed, Sizes, Wal,
+    self, BLOCK, Directory, GroupPartition, Owner, RecordKind, Remembered, Replayed, Sizes, Wal,
     WalStatus, unusable,
 };
 
@@ -66,7 +66,7 @@ impl ReplicaLog {
                 self.bytes.clear();
                 replica.save_entry(*inst, &mut self.bytes);
                 let slot = Some((self.place, *inst));
-                self.wal.append(Kind::Entry, &self.bytes, slot);
+                self.wal.append(RecordKind::Entry, &self.bytes, slot);
                 // The entries take effect only when the last piece is there. [W-UNTOUCHED]
                 if self.wal.is_full() {
                     self.wal.store(&memory)?;
@@ -74,8 +74,8 @@ impl ReplicaLog {
             }
             self.bytes.clear();
             let kind = match unstored.save(replica, &mut self.bytes) {
-                Saved::Reach => Kind::Reach,
-                Saved::Change => Kind::Change,
+                Saved::Reach => RecordKind::Reach,
+                Saved::Change => RecordKind::Change,
             };
             self.wal.append(kind, &self.bytes, None);
             replica.has_stored(unstored);
@@ -155,23 +155,25 @@ struct LoggedReplica {
 impl Replayed for LoggedReplica {
     fn replay(
         &mut self,
-        kind: Kind,
+        kind: RecordKind,
         bytes: &[u8],
     ) -> Result<Option<(GroupPartition, Instance)>, String> {
         let loaded = &mut self.loaded;
         let slot = match kind {
-            Kind::Head => loaded.head(bytes).map(|()| None),
-            Kind::Entry => loaded.entry(bytes).map(Some),
+            RecordKind::Head => loaded.head(bytes).map(|()| None),
+            RecordKind::Entry => loaded.entry(bytes).map(Some),
             // The entry follows its place.
-            Kind::Slot => match bytes.get(4..) {
+            RecordKind::Slot => match bytes.get(4..) {
                 Some(entry) => loaded.entry_again(entry).map(Some),
                 None => Err("it is cut"),
             },
-            Kind::Reach => loaded.commit(Saved::Reach, bytes).map(|()| None),
-            Kind::Change => loaded.commit(Saved::Change, bytes).map(|()| None),
+            RecordKind::Reach => loaded.commit(Saved::Reach, bytes).map(|()| None),
+            RecordKind::Change => loaded.commit(Saved::Change, bytes).map(|()| None),
             // This record is for the log itself.
-            Kind::Oldest => Ok(None),
-            Kind::Packet | Kind::Enable | Kind::Asked => Err("it is of an acceptor's log"),
+            RecordKind::Oldest => Ok(None),
+            RecordKind::Packet | RecordKind::Enable | RecordKind::Asked => {
+                Err("it is of an acceptor's log")
+            }
         };
         let slot = slot.map_err(|why| format!("a record doesn't fit: {why}"))?;
         Ok(slot.map(|inst| (self.place, inst)))

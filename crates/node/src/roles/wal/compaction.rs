@@ -7,7 +7,7 @@
 
 use paxos::Instance;
 
-use super::{GroupPartition, Kind, Remembered, Wal, put, put_oldest};
+use super::{GroupPartition, RecordKind, Remembered, Wal, put, put_oldest};
 
 /// About how many bytes of rewritten slots go into one frame.
 const PIECE: usize = 64 << 10;
@@ -113,7 +113,7 @@ impl Wal {
             let mut slot = [group.to_be_bytes(), pid.to_be_bytes()].concat();
             memory.save_slot((group, pid), inst, &mut slot);
             if slot.len() > 4 {
-                put(&mut self.records, Kind::Slot, &slot);
+                put(&mut self.records, RecordKind::Slot, &slot);
                 self.touched.raise((group, pid), inst + 1);
                 self.shown.rewritten += 1;
             }

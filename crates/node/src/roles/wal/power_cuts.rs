@@ -400,7 +400,7 @@ impl Life {
         let verdict = self.acceptors[0].step(&packet, &mut Nowhere);
         if verdict == Verdict::Changed {
             let slot = slot_of(&packet.header);
-            self.wal.append(Kind::Packet, &datagram, slot);
+            self.wal.append(RecordKind::Packet, &datagram, slot);
             self.commit.changed();
             self.states.push(image_of(&self.acceptors[0]));
         }

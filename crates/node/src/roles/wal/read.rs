@@ -13,7 +13,7 @@ use super::files::{Files, Handle};
 use super::keeper::Keeper;
 use super::writer::Writer;
 use super::{
-    KEY, Kind, MAGIC, Owner, PROGRESS, Remembered, Replayed, Segment, Sizes, VERSION, Wal,
+    KEY, MAGIC, Owner, PROGRESS, RecordKind, Remembered, Replayed, Segment, Sizes, VERSION, Wal,
     WalStatus, beginning, draw_key, failed, put, segment, segment_name, spare_name, with_checksum,
     without_checksum,
 };
@@ -131,7 +131,7 @@ impl Read {
         }
         keeper.prepare(number + 1);
         let mut heads = Vec::new();
-        memory.heads(&mut |head| put(&mut heads, Kind::Head, head));
+        memory.heads(&mut |head| put(&mut heads, RecordKind::Head, head));
         let oldest = segments.front().expect("the new one at least");
         let mut wal = Wal {
             records: beginning(&heads, oldest),
@@ -259,9 +259,9 @@ impl<M: Replayed> Reader<'_, M> {
             let (head, rest) = records.split_first_chunk::<3>().ok_or_else(damaged)?;
             let length = usize::from(u16::from_be_bytes([head[0], head[1]]));
             let (bytes, rest) = rest.split_at_checked(length).ok_or_else(damaged)?;
-            let kind = Kind::of(head[2])
+            let kind = RecordKind::of(head[2])
                 .ok_or_else(|| format!("a record is of the unknown kind {}", head[2]))?;
-            if kind == Kind::Oldest {
+            if kind == RecordKind::Oldest {
                 let bytes: &[u8; 12] = bytes.try_into().map_err(|_| damaged())?;
                 let (number, frame) = bytes.split_at(4);
                 self.oldest = Some((

@@ -10,7 +10,7 @@ use crate::test_dir::TestDir;
 #[derive(Default, Debug, PartialEq, Clone)]
 struct Records {
     heads: Vec<Vec<u8>>,
-    records: Vec<(Kind, Vec<u8>)>,
+    records: Vec<(RecordKind, Vec<u8>)>,
     /// The instance below which everything is forgotten, in the only partition.
     trim: Instance,
 }
@@ -20,18 +20,18 @@ const PARTITION: GroupPartition = (0, 0);
 impl Replayed for Records {
     fn replay(
         &mut self,
-        kind: Kind,
+        kind: RecordKind,
         bytes: &[u8],
     ) -> Result<Option<(GroupPartition, Instance)>, String> {
-        if kind == Kind::Head {
+        if kind == RecordKind::Head {
             self.heads.push(bytes.to_vec());
             return Ok(None);
         }
         self.records.push((kind, bytes.to_vec()));
         // Frame `i` is about instance `i`.
         Ok(match kind {
-            Kind::Packet => Some((PARTITION, bytes[0].into())),
-            Kind::Slot => Some((PARTITION, bytes[4].into())),
+            RecordKind::Packet => Some((PARTITION, bytes[0].into())),
+            RecordKind::Slot => Some((PARTITION, bytes[4].into())),
             _ => None,
         })
     }
@@ -84,8 +84,12 @@ fn store(wal: &mut Wal, memory: &Records) -> Result<(), Error> {
 /// Writes frame `i`: two records of 1 to 3 sectors together, in a block.
 fn write_frame(wal: &mut Wal, memory: &Records, i: usize) {
     let slot = Some((PARTITION, i as Instance));
-    wal.append(Kind::Packet, &vec![i as u8; 100 + i * 300 % 1000], slot);
-    wal.append(Kind::Enable, &[i as u8, 0xff], None);
+    wal.append(
+        RecordKind::Packet,
+        &vec![i as u8; 100 + i * 300 % 1000],
+        slot,
+    );
+    wal.append(RecordKind::Enable, &[i as u8, 0xff], None);
     wal.tend(memory);
     store(wal, memory).unwrap();
 }
@@ -94,7 +98,7 @@ fn frames(records: &Records) -> Vec<u8> {
     let packets = records.records.chunks(2);
     packets
         .map(|pair| {
-            let [(Kind::Packet, packet), (Kind::Enable, order)] = pair else {
+            let [(RecordKind::Packet, packet), (RecordKind::Enable, order)] = pair else {
                 panic!("half a frame was replayed");
             };
             assert_eq!(packet.len(), 100 + packet[0] as usize * 300 % 1000);
@@ -132,7 +136,7 @@ fn what_was_stored_is_replayed_over_many_starts() {
             write_frame(&mut wal, &records, (start * 2 + i) as usize);
         }
         // This record is collected but never stored.
-        wal.append(Kind::Packet, &[1, 2, 3], None);
+        wal.append(RecordKind::Packet, &[1, 2, 3], None);
     }
 }
 
@@ -140,10 +144,10 @@ fn what_was_stored_is_replayed_over_many_starts() {
 fn a_frame_is_stored_while_the_next_one_is_collected() {
     let dir = TestDir::new();
     let (mut wal, records) = open(dir.path()).unwrap();
-    wal.append(Kind::Packet, &[1; 100], None);
-    wal.append(Kind::Packet, &[1; 100], None);
+    wal.append(RecordKind::Packet, &[1; 100], None);
+    wal.append(RecordKind::Packet, &[1; 100], None);
     wal.begin(&records).unwrap();
-    wal.append(Kind::Packet, &[2; 100], None);
+    wal.append(RecordKind::Packet, &[2; 100], None);
     assert!(wal.synced(true).unwrap());
     assert!(!wal.synced(true).unwrap(), "nothing is under way");
     drop(wal);
@@ -181,7 +185,7 @@ fn what_holds_segments_back_is_written_once_more() {
     let (mut wal, records) = open(dir.path()).unwrap();
     write_frame(&mut wal, &records, 3);
     for _ in 0..200 {
-        wal.append(Kind::Enable, &[0; 400], None);
+        wal.append(RecordKind::Enable, &[0; 400], None);
         wal.tend(&records);
         store(&mut wal, &records).unwrap();
     }
@@ -190,7 +194,9 @@ fn what_holds_segments_back_is_written_once_more() {
     assert!(shown.rewritten >= 4, "{shown:?}");
     drop(wal);
     let (_, read) = open(dir.path()).unwrap();
-    let slot = |(kind, bytes): &&(Kind, Vec<u8>)| *kind == Kind::Slot && bytes[4..] == [3; 100];
+    let slot = |(kind, bytes): &&(RecordKind, Vec<u8>)| {
+        *kind == RecordKind::Slot && bytes[4..] == [3; 100]
+    };
     assert!(read.records.iter().any(|r| slot(&r)));
 }
 
@@ -336,7 +342,10 @@ fn damage_is_found_while_the_log_is_in_use_and_stored_once_more() {
     drop(wal);
     assert!(dir.path().join(format!("damaged-{name}")).exists());
     let (_, read) = open(dir.path()).unwrap();
-    let slots = read.records.iter().filter(|(kind, _)| *kind == Kind::Slot);
+    let slots = read
+        .records
+        .iter()
+        .filter(|(kind, _)| *kind == RecordKind::Slot);
     let slots: Vec<u8> = slots.map(|(_, bytes)| bytes[4]).collect();
     assert!([0, 1].iter().all(|inst| slots.contains(inst)), "{slots:?}");
 }
@@ -458,7 +467,7 @@ fn a_full_disk_is_an_error_that_says_what_to_do() {
     for records in [1, 2] {
         wal.file = Arc::new(File::options().write(true).open("/dev/full").unwrap());
         for _ in 0..records {
-            wal.append(Kind::Packet, b"x", None);
+            wal.append(RecordKind::Packet, b"x", None);
         }
         let error = store(&mut wal, &memory).unwrap_err().to_string();
         assert!(
