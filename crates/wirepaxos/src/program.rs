@@ -13,10 +13,10 @@ use crate::Error;
 
 /// A program that replicas execute. It knows how to open each partition in a directory of its own.
 #[derive(Clone)]
-pub struct Program(Kind);
+pub struct Program(ProgramKind);
 
 #[derive(Clone)]
-enum Kind {
+enum ProgramKind {
     Own(Arc<OpenApplication>),
     #[cfg(feature = "stores")]
     Configured,
@@ -65,7 +65,7 @@ impl Program {
         + Sync
         + 'static,
     ) -> Program {
-        Program(Kind::Own(Arc::new(open)))
+        Program(ProgramKind::Own(Arc::new(open)))
     }
 
     /// Returns the program that the cluster file names for the replica's group: RocksDB, LevelDB or
@@ -91,7 +91,7 @@ impl Program {
     /// ```
     #[cfg(feature = "stores")]
     pub fn configured() -> Program {
-        Program(Kind::Configured)
+        Program(ProgramKind::Configured)
     }
 
     /// Returns the services that a replica's node needs from the program; `None` for another role.
@@ -104,9 +104,11 @@ impl Program {
         match (cluster.node(name), &self.0) {
             (None, _) => Ok(None),
             (Some(node), _) if node.role != Role::Replica => Ok(None),
-            (Some(_), Kind::Own(open)) => Ok(Some(Services::new(open.clone()))),
+            (Some(_), ProgramKind::Own(open)) => Ok(Some(Services::new(open.clone()))),
             #[cfg(feature = "stores")]
-            (Some(node), Kind::Configured) => crate::stores::services(cluster, node).map(Some),
+            (Some(node), ProgramKind::Configured) => {
+                crate::stores::services(cluster, node).map(Some)
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::history::{ClientOutcome, Entry, Operation};
 
 /// The kinds of anomalies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Kind {
+pub enum AnomalyKind {
     /// A transaction read something that nobody has written.
     Unwritten,
     /// A transaction didn't read what it had written or read before.
@@ -55,7 +55,7 @@ pub enum Kind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Anomaly {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: AnomalyKind,
     /// The transactions in the history that show it; a cycle in its order.
     pub transactions: Vec<usize>,
     /// The edges of the cycle, from each transaction to the next.
@@ -159,16 +159,16 @@ impl<'a> Lists<'a> {
             });
         };
         if !continues(before, key, list) {
-            report(Kind::Internal, None);
+            report(AnomalyKind::Internal, None);
         }
         if list.iter().collect::<BTreeSet<_>>().len() < list.len() {
-            report(Kind::Duplicate, None);
+            report(AnomalyKind::Duplicate, None);
         }
         for number in list {
             match self.writers.get(number) {
-                None => report(Kind::Unwritten, None),
+                None => report(AnomalyKind::Unwritten, None),
                 Some(writer) if self.history[*writer].told == ClientOutcome::Aborted => {
-                    report(Kind::AbortedRead, Some(*writer));
+                    report(AnomalyKind::AbortedRead, Some(*writer));
                 }
                 Some(_) => {}
             }
@@ -177,7 +177,7 @@ impl<'a> Lists<'a> {
         if let Some(writer) = last.copied().filter(|writer| *writer != at) {
             let final_one = self.history[writer].appends_to(key).last();
             if final_one != list.last().copied() {
-                report(Kind::IntermediateRead, Some(writer));
+                report(AnomalyKind::IntermediateRead, Some(writer));
             }
         }
     }
@@ -193,7 +193,7 @@ impl<'a> Lists<'a> {
                 let counts = *of == key && entry.told == ClientOutcome::Committed;
                 if counts && !longest.starts_with(list) {
                     found.push(Anomaly {
-                        kind: Kind::Disagreement,
+                        kind: AnomalyKind::Disagreement,
                         transactions: vec![at],
                         edges: Vec::new(),
                     });
@@ -205,7 +205,7 @@ impl<'a> Lists<'a> {
                 // All or none of them are there.
                 if positions.contains(&None) && positions.iter().any(Option::is_some) {
                     found.push(Anomaly {
-                        kind: Kind::LostAppend,
+                        kind: AnomalyKind::LostAppend,
                         transactions: vec![at],
                         edges: Vec::new(),
                     });
@@ -280,7 +280,7 @@ impl<'a> Lists<'a> {
     }
 
     /// Tells an update that was lost from other cycles with one read-write edge.
-    fn refine(&self, kind: Kind, transactions: &[usize], edges: &[Edge]) -> Kind {
+    fn refine(&self, kind: AnomalyKind, transactions: &[usize], edges: &[Edge]) -> AnomalyKind {
         let updates = |at: &usize| {
             let entry = &self.history[*at];
             let read = entry.operations.iter().filter_map(|each| match each {
@@ -292,11 +292,11 @@ impl<'a> Lists<'a> {
         };
         let is_pair = transactions.len() == 2 && edges.contains(&Edge::WriteWrite);
         match kind {
-            Kind::SingleAntiDependency if is_pair => {
+            AnomalyKind::SingleAntiDependency if is_pair => {
                 let (one, other) = (updates(&transactions[0]), updates(&transactions[1]));
                 match one.is_disjoint(&other) {
                     true => kind,
-                    false => Kind::LostUpdate,
+                    false => AnomalyKind::LostUpdate,
                 }
             }
             _ => kind,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::checker::Kind;
+use crate::checker::AnomalyKind;
 
 /// Why one transaction comes before another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -125,7 +125,7 @@ fn walk_back(reached_from: &[usize], from: usize, to: usize) -> Vec<usize> {
 }
 
 /// A cycle: its kind, the transactions in it, and the edges from each to the next.
-type Cycle = (Kind, Vec<usize>, Vec<Edge>);
+type Cycle = (AnomalyKind, Vec<usize>, Vec<Edge>);
 
 /// Returns a cycle of the worst kind that there is.
 pub(crate) fn find(graph: &Graph) -> Option<Cycle> {
@@ -134,14 +134,14 @@ pub(crate) fn find(graph: &Graph) -> Option<Cycle> {
     let information = [WriteWrite, WriteRead];
     let dependencies = [WriteWrite, WriteRead, ReadWrite];
     let all = [WriteWrite, WriteRead, ReadWrite, RealTime];
-    None.or_else(|| any(graph, &writes, Kind::DirtyWrite))
-        .or_else(|| any(graph, &information, Kind::CircularInformation))
+    None.or_else(|| any(graph, &writes, AnomalyKind::DirtyWrite))
+        .or_else(|| any(graph, &information, AnomalyKind::CircularInformation))
         .or_else(|| single(graph, &information))
-        .or_else(|| any(graph, &dependencies, Kind::AntiDependency))
-        .or_else(|| any(graph, &all, Kind::RealTime))
+        .or_else(|| any(graph, &dependencies, AnomalyKind::AntiDependency))
+        .or_else(|| any(graph, &all, AnomalyKind::RealTime))
 }
 
-fn any(graph: &Graph, over: &[Edge], kind: Kind) -> Option<Cycle> {
+fn any(graph: &Graph, over: &[Edge], kind: AnomalyKind) -> Option<Cycle> {
     let nodes = graph.cyclic(over);
     let nodes = nodes.into_iter().filter(|node| *node < graph.transactions);
     let path = nodes
@@ -165,14 +165,19 @@ fn single(graph: &Graph, information: &[Edge]) -> Option<Cycle> {
             let rest = path[1..].windows(2);
             let rest = rest.filter_map(|pair| graph.edge(pair[0], pair[1], information));
             let edges = std::iter::once(Edge::ReadWrite).chain(rest).collect();
-            return Some(described(graph, Kind::SingleAntiDependency, &path, edges));
+            return Some(described(
+                graph,
+                AnomalyKind::SingleAntiDependency,
+                &path,
+                edges,
+            ));
         }
     }
     None
 }
 
 /// Leaves out the moments between transactions.
-fn described(graph: &Graph, kind: Kind, path: &[usize], edges: Vec<Edge>) -> Cycle {
+fn described(graph: &Graph, kind: AnomalyKind, path: &[usize], edges: Vec<Edge>) -> Cycle {
     let steps = path.iter().zip(edges);
     let steps = steps.filter(|(node, _)| **node < graph.transactions);
     let (transactions, edges) = steps.map(|(node, edge)| (*node, edge)).unzip();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The checker finds each known anomaly, and finds nothing in histories that are right.
 
-use crate::checker::{Kind, check};
+use crate::checker::{AnomalyKind, check};
 use crate::cycles::Edge;
 use crate::history::Operation::{Append, Read};
 use crate::history::{ClientOutcome, Entry, Operation};
@@ -36,9 +36,9 @@ fn read(key: u64, list: &[u64]) -> Operation {
 }
 
 #[track_caller]
-fn shows(kind: Kind, history: &[Entry]) {
+fn shows(kind: AnomalyKind, history: &[Entry]) {
     let found = check(history);
-    let kinds: Vec<Kind> = found.iter().map(|anomaly| anomaly.kind).collect();
+    let kinds: Vec<AnomalyKind> = found.iter().map(|anomaly| anomaly.kind).collect();
     assert_eq!(kinds, [kind], "{found:?}");
 }
 
@@ -73,7 +73,7 @@ fn what_nobody_was_told_may_have_happened_or_not() {
         assert_eq!(check(&[unknown.clone(), later]), []);
     }
     let half = committed(200, 201, &[read(X, &[1]), read(Y, &[])]);
-    shows(Kind::SingleAntiDependency, &[unknown, half]);
+    shows(AnomalyKind::SingleAntiDependency, &[unknown, half]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_write_cycle_is_g0() {
         at_once(&[Append(X, 2), Append(Y, 2 + 10)]),
         at_once(&[read(X, &[1, 2]), read(Y, &[12, 11])]),
     ];
-    shows(Kind::DirtyWrite, &history);
+    shows(AnomalyKind::DirtyWrite, &history);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn reading_what_was_aborted_is_g1a() {
         told(ClientOutcome::Aborted, &[Append(X, 1)]),
         at_once(&[read(X, &[1])]),
     ];
-    shows(Kind::AbortedRead, &history);
+    shows(AnomalyKind::AbortedRead, &history);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn reading_what_is_overwritten_later_is_g1b() {
         at_once(&[read(X, &[1])]),
         at_once(&[read(X, &[1, 2])]),
     ];
-    shows(Kind::IntermediateRead, &history);
+    shows(AnomalyKind::IntermediateRead, &history);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn reading_from_one_another_is_g1c() {
         at_once(&[Append(X, 1), read(Y, &[2])]),
         at_once(&[Append(Y, 2), read(X, &[1])]),
     ];
-    shows(Kind::CircularInformation, &history);
+    shows(AnomalyKind::CircularInformation, &history);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn reading_half_of_a_transaction_is_g_single() {
         at_once(&[read(X, &[1]), read(Y, &[])]),
         at_once(&[read(Y, &[2])]),
     ];
-    shows(Kind::SingleAntiDependency, &history);
+    shows(AnomalyKind::SingleAntiDependency, &history);
     let found = check(&history);
     assert_eq!(found[0].transactions.len(), 2);
     assert!(found[0].edges.contains(&Edge::ReadWrite));
@@ -134,7 +134,7 @@ fn two_that_append_to_what_both_read_lose_an_update() {
         at_once(&[read(X, &[]), Append(X, 2)]),
         at_once(&[read(X, &[1, 2])]),
     ];
-    shows(Kind::LostUpdate, &history);
+    shows(AnomalyKind::LostUpdate, &history);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn write_skew_is_g2() {
         at_once(&[read(Y, &[]), Append(X, 2)]),
         at_once(&[read(X, &[2]), read(Y, &[1])]),
     ];
-    shows(Kind::AntiDependency, &history);
+    shows(AnomalyKind::AntiDependency, &history);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_stale_read_breaks_real_time() {
         committed(2, 3, &[read(X, &[])]),
         committed(4, 5, &[read(X, &[1])]),
     ];
-    shows(Kind::RealTime, &history);
+    shows(AnomalyKind::RealTime, &history);
     assert!(check(&history)[0].edges.contains(&Edge::RealTime));
     // The reader began before the append had ended.
     history[1].begin = 1;
@@ -168,7 +168,7 @@ fn an_acknowledged_append_that_is_never_seen_again_breaks_real_time() {
         committed(2, 3, &[Append(X, 2)]),
         committed(4, 5, &[read(X, &[2])]),
     ];
-    shows(Kind::RealTime, &history);
+    shows(AnomalyKind::RealTime, &history);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn half_of_a_transaction_in_one_list_is_a_lost_append() {
         at_once(&[Append(X, 1), Append(X, 2)]),
         at_once(&[read(X, &[2])]),
     ];
-    shows(Kind::LostAppend, &history);
+    shows(AnomalyKind::LostAppend, &history);
 }
 
 #[test]
@@ -186,22 +186,25 @@ fn lists_that_contradict_each_other_are_found() {
     let more = at_once(&[Append(X, 2)]);
     let one = at_once(&[read(X, &[1, 2])]);
     let other = at_once(&[read(X, &[2])]);
-    shows(Kind::Disagreement, &[writes, more, one, other]);
+    shows(AnomalyKind::Disagreement, &[writes, more, one, other]);
 }
 
 #[test]
 fn values_from_nowhere_and_twice_are_found() {
-    shows(Kind::Unwritten, &[at_once(&[read(X, &[7])])]);
+    shows(AnomalyKind::Unwritten, &[at_once(&[read(X, &[7])])]);
     let twice = [at_once(&[Append(X, 1)]), at_once(&[read(X, &[1, 1])])];
-    shows(Kind::Duplicate, &twice);
+    shows(AnomalyKind::Duplicate, &twice);
 }
 
 #[test]
 fn a_transaction_must_see_its_own_writes() {
-    shows(Kind::Internal, &[at_once(&[Append(X, 1), read(X, &[])])]);
+    shows(
+        AnomalyKind::Internal,
+        &[at_once(&[Append(X, 1), read(X, &[])])],
+    );
     let changes = [
         at_once(&[read(X, &[]), read(X, &[1])]),
         at_once(&[Append(X, 1)]),
     ];
-    shows(Kind::Internal, &changes);
+    shows(AnomalyKind::Internal, &changes);
 }
