@@ -2,6 +2,7 @@
 //! The control of one group: runs the attempt for the newest epoch, and repeats the orders of the
 //! epoch in force. [`plan`] decides when a new epoch is needed, and who is in it.
 
+mod ahead;
 mod belief;
 mod concerned;
 mod enrol;
@@ -27,6 +28,7 @@ use crate::state::Handed;
 use crate::status::FailoverStatus;
 use crate::suspicion::Suspicion;
 use crate::{ControlOutbox, GroupSettings, GroupState, Message, OUTSIDE, Peer, Refused, Store};
+use ahead::Ahead;
 use belief::Claim;
 use lanes::OutsideLanes;
 use memories::EarlierStart;
@@ -34,9 +36,10 @@ use order::{Order, Waiter};
 use pace::Pace;
 use paxos::wire::value::{Probe, Rejection};
 use paxos::{
-    Candidate, Configuration, Deployment, Epoch, Instance, MsgType, NodeId, Packet, Reason, Round,
-    SplitMix, Stage, Time, Verdict,
+    Candidate, Configuration, Deployment, Epoch, MsgType, NodeId, Packet, Reason, Round, SplitMix,
+    Stage, Time, Verdict,
 };
+use plan::Patience;
 use session::Complaint;
 use stop::Stopping;
 use view_askers::ViewAskers;
@@ -48,6 +51,8 @@ pub(crate) struct Group {
     suspicion: Suspicion,
     state: GroupState,
     attempt: Option<Attempt>,
+    /// What is read before the next epoch is issued.
+    ahead: Option<Ahead>,
     pace: Pace,
     random: SplitMix,
     /// The operator's order, and the askers who wait for the next epoch in force.
@@ -86,10 +91,7 @@ pub(crate) struct Group {
     programmed: Epoch,
     /// The time since when the epoch in force has been active, or this process has run.
     in_force_since: Time,
-    /// The time since when the leader in force has been asked in vain to take its round.
-    ordered: Option<Time>,
-    /// The time since when that leader has stamped below the trim points of acceptors.
-    below_trim: Option<Time>,
+    patience: Patience,
     /// The reason why no epoch can be issued although one is needed.
     blocked: Option<String>,
     /// The last error of the store.
@@ -134,6 +136,7 @@ impl Group {
             deployment,
             state,
             attempt: None,
+            ahead: None,
             pace: Pace::new(timing.epoch_interval, timing.attempt_timeout),
             random,
             order: None,
@@ -153,8 +156,7 @@ impl Group {
             alarm: None,
             programmed: 0,
             in_force_since: now,
-            ordered: None,
-            below_trim: None,
+            patience: Patience::default(),
             blocked: None,
             store_trouble: None,
             needed_since: None,
@@ -179,8 +181,9 @@ impl Group {
     pub fn next_deadline(&self) -> Time {
         let attempt = self.attempt.as_ref();
         let candidate = attempt.and_then(|a| a.candidate()?.next_deadline());
+        let ahead = self.ahead.as_ref().map(Ahead::next_deadline);
         let due = self.suspicion.next_deadline().min(self.views_at);
-        candidate.map_or(due, |at| at.min(due))
+        candidate.or(ahead).map_or(due, |at| at.min(due))
     }
 
     // ---- Inputs ----------------------------------------------------------------------------
@@ -249,7 +252,7 @@ impl Group {
             };
         }
         let Some(candidate) = self.candidate_mut() else {
-            return Verdict::Dropped(Reason::Unexpected);
+            return self.read_ahead(now, packet, store, out);
         };
         if let Some(why) = taken_by_another(candidate.configuration(), packet) {
             self.alarm = Some(why);
@@ -509,7 +512,7 @@ impl Group {
         self.in_force_since = now;
         self.needed_since = None;
         self.changed = None;
-        self.ordered = None;
+        self.patience.ordered = None;
         self.timed = Some((attempt.started, attempt.reason));
         self.repeat_orders(out, true);
         self.send_views(out);
@@ -624,22 +627,6 @@ impl Group {
         let goes_on = |a: &Attempt| a.epoch == last && a.candidate().is_some();
         if self.doubtful || !self.attempt.as_ref().is_some_and(goes_on) {
             self.attempt = None;
-        }
-    }
-
-    /// Returns a candidate for an epoch that was just issued.
-    fn candidate(
-        &mut self,
-        configuration: Configuration,
-        earlier: Vec<Configuration>,
-        start: Option<&[Instance]>,
-    ) -> Result<Candidate, &'static str> {
-        let nonce = nonce(&mut self.random);
-        match start {
-            Some(start) => {
-                Candidate::accepting_data_loss(self.deployment, configuration, start, nonce)
-            }
-            None => Candidate::new(self.deployment, configuration, earlier, nonce),
         }
     }
 }

@@ -26,6 +26,7 @@
 //! [`Candidate::poll`] returns everything that must be stored or sent outside the data plane, as an
 //! [`Effect`]. A candidate that crashes is never resumed: a later epoch takes its place. [C-FENCE]
 
+mod ahead;
 mod open;
 mod partition;
 mod reading;
@@ -38,6 +39,7 @@ use crate::{
     Configuration, Deployment, Flags, Header, Instance, MsgType, NodeId, Outbox, Packet,
     PartitionId, Reason, Round, Time, Verdict,
 };
+pub use ahead::{Continuing, ReadAhead};
 use partition::Partition;
 
 /// The interval at which [`Candidate::tick`] wants to be called.
@@ -226,6 +228,24 @@ impl Candidate {
             ticked: 0,
             progress: 0,
         })
+    }
+
+    /// Takes over what was read ahead from members that continue with the same memories. Each
+    /// counts once its promise shows its memory. [C-SKIP]
+    pub fn take_ahead(&mut self, ahead: &ReadAhead) {
+        let bit = |c: &Continuing| {
+            let known = self.peers.binary_search(&c.member.node).ok();
+            let known = known.filter(|_| self.configuration.acceptors.contains(&c.member));
+            known.map_or(0, |peer| 1 << peer)
+        };
+        let bits: Vec<u64> = ahead.members().iter().map(bit).collect();
+        for (pid, partition) in (0..).zip(&mut self.partitions) {
+            for (inst, holders) in ahead.held(pid) {
+                let mut peers = 0;
+                for_each_bit(holders, |at| peers |= bits[at]);
+                partition.held.insert(inst, peers);
+            }
+        }
     }
 
     /// Returns how far the candidate got.

@@ -46,7 +46,7 @@ pub mod trace;
 pub mod wire;
 
 pub use acceptor::{Acceptor, Enable};
-pub use candidate::{Candidate, Effect, HandOver, Stage};
+pub use candidate::{Candidate, Continuing, Effect, HandOver, ReadAhead, Stage};
 pub use configuration::{Configuration, Member};
 pub use deployment::Deployment;
 pub use group_commit::GroupCommit;

@@ -28,12 +28,32 @@ pub(super) const PROGRAM_PATIENCE: Time = 5;
 const STOP_PATIENCE: Time = 10;
 
 /// The reason why a new epoch is needed, and which leader it may keep.
-struct Need {
+pub(super) struct Need {
     reason: String,
+    /// The leader in force can go on until the epoch begins.
+    pub is_planned: bool,
     /// The leader that should stay if it can.
     keep: Option<NodeId>,
     /// The leader that should go if another one is alive.
     avoid: Option<NodeId>,
+}
+
+/// How long the leader in force has been waited for.
+#[derive(Default)]
+pub(super) struct Patience {
+    /// The time since when it has been asked in vain to take its round.
+    pub ordered: Option<Time>,
+    /// The time since when it has stamped below the trim points of acceptors.
+    below_trim: Option<Time>,
+}
+
+impl Need {
+    fn planned(self) -> Need {
+        Need {
+            is_planned: true,
+            ..self
+        }
+    }
 }
 
 impl Group {
@@ -45,14 +65,17 @@ impl Group {
         let Some(need) = self.need(now) else {
             self.blocked = None;
             self.needed_since = None;
+            self.ahead = None;
             return;
         };
         let since = *self.needed_since.get_or_insert(now);
         if self.doubtful {
+            self.ahead = None;
             self.answer_trouble(out);
             return;
         }
         if !self.pace.allows(now) {
+            self.ahead = None;
             return;
         }
         let (configuration, loss) = match self.next_epoch(now, &need) {
@@ -68,12 +91,14 @@ impl Group {
                 if now.saturating_sub(since) >= patience {
                     self.refuse_waiting(&why, out);
                 }
+                self.ahead = None;
                 self.blocked = Some(why);
                 return;
             }
         };
         self.blocked = None;
         let given_up = match loss {
+            Loss::None if self.reads_ahead(now, &need, &configuration, out) => return,
             Loss::None => None,
             Loss::Unknown => return self.begin_to_stop(now, &configuration, store, out),
             Loss::Known(given_up) => Some(given_up),
@@ -207,6 +232,7 @@ impl Group {
         let need = |reason: String, keep, avoid| {
             Some(Need {
                 reason,
+                is_planned: false,
                 keep,
                 avoid,
             })
@@ -217,7 +243,8 @@ impl Group {
         };
         let leader = last.leader.0;
         if let Some(order) = &self.order {
-            return need("ordered by the operator".into(), order.to, Some(leader));
+            let ordered = need("ordered by the operator".into(), order.to, Some(leader));
+            return ordered.map(Need::planned);
         }
         if last.state != EpochState::Active {
             let reason = format!("epoch {} was left unfinished", last.epoch);
@@ -253,7 +280,7 @@ impl Group {
         self.changed = wanted.is_some().then(|| self.changed.unwrap_or(now));
         let due = self.changed? + self.timing.rejoin_delay;
         match wanted {
-            Some(reason) if now >= due => need(reason, Some(leader), None),
+            Some(reason) if now >= due => need(reason, Some(leader), None).map(Need::planned),
             _ => None,
         }
     }
@@ -265,9 +292,11 @@ impl Group {
         let alive = self
             .suspicion
             .is_alive(self.settings.stamper(), last.leader.0);
-        self.ordered = (alive && !taken).then(|| self.ordered.unwrap_or(now));
+        self.patience.ordered = (alive && !taken).then(|| self.patience.ordered.unwrap_or(now));
         let patience = self.timing.attempt_timeout * PROGRAM_PATIENCE;
-        self.ordered.is_some_and(|since| now - since > patience)
+        self.patience
+            .ordered
+            .is_some_and(|since| now - since > patience)
     }
 
     /// Returns whether the leader has stamped below the trim point of f+1 acceptors for as long as
@@ -276,9 +305,11 @@ impl Group {
     fn stamps_below_trim(&mut self, now: Time, last: &EpochRecord) -> bool {
         let is_below = self.programmed == last.epoch
             && (0..self.settings.partitions).any(|pid| self.is_below_trim(pid, last));
-        self.below_trim = is_below.then(|| self.below_trim.unwrap_or(now));
+        self.patience.below_trim = is_below.then(|| self.patience.below_trim.unwrap_or(now));
         let patience = self.timing.probe_interval * Time::from(self.timing.suspect_after);
-        self.below_trim.is_some_and(|since| now - since > patience)
+        self.patience
+            .below_trim
+            .is_some_and(|since| now - since > patience)
     }
 
     fn is_below_trim(&self, pid: PartitionId, last: &EpochRecord) -> bool {

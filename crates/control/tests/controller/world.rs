@@ -129,8 +129,8 @@ pub struct World {
     pub programs: Vec<(NodeId, Epoch)>,
     /// If set, the controller is killed after this many more inputs.
     pub kill_after: Option<u64>,
-    /// Controller packets that are thrown away by type.
-    pub deaf_to: Option<MsgType>,
+    /// The controller's packets that are thrown away.
+    pub deaf_to: Option<fn(&Header) -> bool>,
     /// This acceptor's memory says in partition 0 that everything below is forgotten, as after a
     /// forged TRIM of 48 bytes; and with the second number that it voted up to there.
     pub spoilt: Option<(NodeId, Instance, Instance)>,
@@ -422,7 +422,7 @@ impl World {
 
     fn answered(&mut self, arrival: &Arrival) {
         let packet = arrival.packet();
-        if self.deaf_to == Some(packet.header.msgtype) {
+        if self.deaf_to.is_some_and(|is_lost| is_lost(&packet.header)) {
             return;
         }
         let now = self.now();

@@ -91,6 +91,8 @@ pub(super) struct Partition {
     promised: Vec<u64>,
     /// The peers that promised and are members of the new configuration too, with the same memory.
     continuing: u64,
+    /// The peers that hold what is chosen in an instance, as they showed before they promised.
+    pub held: BTreeMap<Instance, u64>,
     reads: Opened<Reading>,
     /// Votes that are read and not yet proposed.
     waiting: BTreeMap<Instance, Vote>,
@@ -108,6 +110,7 @@ impl Partition {
             read_next: start,
             promised: vec![0; earlier],
             continuing: 0,
+            held: BTreeMap::new(),
             reads: Opened::new(),
             waiting: BTreeMap::new(),
             proposals: Opened::new(),
@@ -133,17 +136,27 @@ impl Partition {
 
     // ---- Reading ---------------------------------------------------------------------------
 
-    /// Calls `ask` with each instance to be asked about now and the peers to ask.
-    pub fn due_reads(&mut self, now: Time, mut ask: impl FnMut(Instance, u64)) {
+    /// Calls `ask` with each instance to be asked about now and the peers to ask. It leaves out
+    /// those that `quorum` members that continue are known to hold. [C-SKIP]
+    pub fn due_reads(&mut self, now: Time, quorum: usize, mut ask: impl FnMut(Instance, u64)) {
         let promised = self.promised.iter().fold(0, |all, mask| all | mask);
         self.reads.due(now, |inst, reading| {
             ask(inst, promised & !reading.answered);
         });
         while self.reads.has_room() && self.read_next < self.end {
+            if self.is_held(self.read_next, quorum) {
+                self.read_next += 1;
+                continue;
+            }
             ask(self.read_next, promised);
             self.reads.open(self.read_next, Reading::default(), now);
             self.read_next += 1;
         }
+    }
+
+    fn is_held(&self, inst: Instance, quorum: usize) -> bool {
+        let holders = self.held.get(&inst).copied().unwrap_or(0);
+        (holders & self.continuing).count_ones() as usize >= quorum
     }
 
     /// Counts a promise of one instance. Returns `Decided` if the instance need not be asked about
@@ -153,7 +166,7 @@ impl Partition {
         peer: usize,
         packet: &Packet<'_>,
         earlier: &[Configuration],
-        new_quorum: usize,
+        skip_quorum: usize,
     ) -> Result<Answer, Reason> {
         let header = &packet.header;
         if self.memory[peer].is_none() {
@@ -182,7 +195,7 @@ impl Partition {
         let reading = self.reads.close(header.inst).expect("looked up above");
         // An instance is proposed with the vote of the highest round, or with a no-op if nobody
         // voted. [C-PROPOSE]
-        if !self.may_skip(&reading, earlier, new_quorum) {
+        if !self.may_skip(&reading, skip_quorum) {
             let vote = match reading.best.round {
                 Round::NONE => Vote::no_op(&[]),
                 _ => reading.best,
@@ -193,12 +206,8 @@ impl Partition {
     }
 
     /// Returns true if f+1 of the members that continue hold the vote of the highest round already.
-    /// If f differs between the configurations, the largest counts. [C-SKIP]
-    fn may_skip(&self, reading: &Reading, earlier: &[Configuration], new_quorum: usize) -> bool {
-        let quorum = earlier
-            .iter()
-            .map(Configuration::quorum)
-            .fold(new_quorum, usize::max);
+    /// [C-SKIP]
+    fn may_skip(&self, reading: &Reading, quorum: usize) -> bool {
         !reading.best.round.is_none()
             && (reading.agreeing & self.continuing).count_ones() as usize >= quorum
     }
@@ -278,12 +287,14 @@ impl Partition {
     pub fn raise_trim(&mut self, trim: Instance) {
         self.trim = trim;
         self.read_next = self.read_next.max(trim);
+        self.held = self.held.split_off(&trim);
         self.reads.forget_below(trim);
         self.waiting = self.waiting.split_off(&trim);
         self.proposals.forget_below(trim);
     }
 
     pub fn forget_all(&mut self) {
+        self.held = BTreeMap::new();
         self.reads = Opened::new();
         self.waiting = BTreeMap::new();
         self.proposals = Opened::new();

@@ -137,12 +137,20 @@ impl Candidate {
             rnd: self.round,
             ..self.header(MsgType::Phase1a, pid, 0)
         };
+        let quorum = self.skip_quorum();
         let peers = &self.peers;
         let partition = &mut self.partitions[pid as usize];
-        partition.due_reads(now, |inst, mask| {
+        partition.due_reads(now, quorum, |inst, mask| {
             let header = Header { inst, ..header };
             for_each_bit(mask, |peer| out.send(To::Node(peers[peer]), &header, &[]));
         });
+    }
+
+    /// Returns how many members that continue must hold a vote so that it may be skipped: f+1,
+    /// with the largest f of the configurations concerned. [C-SKIP]
+    fn skip_quorum(&self) -> usize {
+        let earlier = self.earlier.iter().map(Configuration::quorum);
+        earlier.fold(self.configuration.quorum(), usize::max)
     }
 
     pub(super) fn promise(
@@ -161,8 +169,9 @@ impl Candidate {
         if self.stage != Stage::Reading {
             return Err(Reason::Unexpected);
         }
+        let quorum = self.skip_quorum();
         let partition = &mut self.partitions[header.pid as usize];
-        match partition.answered(peer, packet, &self.earlier, self.configuration.quorum()) {
+        match partition.answered(peer, packet, &self.earlier, quorum) {
             Ok(Answer::Counted) => Ok(()),
             Ok(Answer::Decided) => {
                 self.send_reads_of(header.pid, now, out);

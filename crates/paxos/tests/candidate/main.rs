@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests the candidate with real acceptors.
 
+mod ahead;
 mod net;
 
 use net::{Net, PARTITIONS, Running, SLOTS, State, deployment};
@@ -128,6 +129,7 @@ fn chosen_values_survive_everything_that_may_happen() {
     for seed in 0..400 {
         let mut net = Net::new(seed, seed % 4 * 10);
         for _ in 0..6 {
+            net.read_ahead();
             disturb(&mut net);
             let epoch = net.issue();
             for _ in 0..net.world.rng.below(12) {
@@ -277,14 +279,12 @@ fn exchange(
         let To::Node(node) = to else { panic!() };
         let mut answers = Sent::default();
         let acceptor = &mut acceptors[usize::from(node - ACCEPTORS[0])];
-        let _ = acceptor.step(
-            &Packet {
-                header,
-                tag: None,
-                value: &value,
-            },
-            &mut answers,
-        );
+        let packet = Packet {
+            header,
+            tag: None,
+            value: &value,
+        };
+        let _ = acceptor.step(&packet, &mut answers);
         for (to, header, value) in answers.0 {
             if to == To::Sender {
                 let _ = candidate.step(

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use paxos::outbox::Sent;
 use paxos::{
-    Candidate, Configuration, Effect, Epoch, HandOver, Header, Instance, Member, NodeId, Round,
+    Candidate, Configuration, Continuing, Effect, Epoch, HandOver, Header, Instance, Member,
+    NodeId, ReadAhead, Round,
 };
 use test_world::agreement::{Agreement, Value};
 use test_world::cluster::{self, ACCEPTORS, enable, enable_empty};
@@ -37,6 +38,8 @@ pub struct Net {
     pub epochs: Vec<(Configuration, State)>,
     pub candidates: BTreeMap<Epoch, Running>,
     pub handed: BTreeMap<Epoch, HandOver>,
+    /// What is read for the next epoch. It has the address of no epoch.
+    ahead: Option<ReadAhead>,
     requests: u64,
 }
 
@@ -54,6 +57,7 @@ impl Net {
             epochs: Vec::new(),
             candidates: BTreeMap::new(),
             handed: BTreeMap::new(),
+            ahead: None,
             requests: 0,
         };
         net.set_loss(loss);
@@ -114,13 +118,50 @@ impl Net {
         self.world.issue(configuration.clone());
         self.epochs.push((configuration.clone(), State::Issued));
         let nonce = 1_000 + u64::from(epoch);
-        let candidate = Candidate::new(deployment(1), configuration, earlier, nonce).unwrap();
+        let mut candidate = Candidate::new(deployment(1), configuration, earlier, nonce).unwrap();
+        if let Some(ahead) = self.ahead.take() {
+            candidate.take_ahead(&ahead);
+        }
         let running = Running {
             candidate,
             enable: None,
         };
         self.candidates.insert(epoch, running);
         epoch
+    }
+
+    /// Half the times reads ahead for a while, if an epoch is in force.
+    pub fn read_ahead(&mut self) {
+        if self.world.rng.percent(50) {
+            self.begin_ahead();
+            let milliseconds = self.world.rng.below(40);
+            self.run(milliseconds);
+        }
+    }
+
+    fn begin_ahead(&mut self) {
+        let Some((last, State::Active)) = self.epochs.last() else {
+            return;
+        };
+        let continuing = |member: &Member| {
+            let names_it = |(c, _): &&(Configuration, State)| c.acceptors.contains(member);
+            Continuing {
+                member: *member,
+                since: self.epochs.iter().find(names_it).unwrap().0.epoch,
+            }
+        };
+        let members = last.acceptors.iter().map(continuing).collect();
+        let nonce = 2_000 + u64::from(last.epoch);
+        self.ahead = ReadAhead::new(deployment(1), members, last.quorum(), nonce);
+    }
+
+    /// Gives what reads ahead one input.
+    fn give_ahead(&mut self, input: impl FnOnce(&mut ReadAhead, &mut Sent)) {
+        let mut out = Sent::default();
+        if let Some(ahead) = &mut self.ahead {
+            input(ahead, &mut out);
+        }
+        self.world.send(address(0), 0, out);
     }
 
     pub fn needed(&self) -> Vec<Configuration> {
@@ -198,6 +239,11 @@ impl Net {
             while let Some(arrival) = self.world.arrival(end) {
                 self.deliver(&arrival);
             }
+            self.give_ahead(|ahead, out| {
+                if end >= ahead.next_deadline() {
+                    ahead.tick(end, out);
+                }
+            });
             for epoch in self.candidates.keys().copied().collect::<Vec<_>>() {
                 self.give(epoch, |candidate, out| {
                     if candidate.next_deadline().is_some_and(|at| end >= at) {
@@ -212,6 +258,11 @@ impl Net {
     fn deliver(&mut self, arrival: &Arrival) {
         if self.world.deliver(arrival).is_none() {
             let now = self.world.now();
+            if arrival.to == address(0) {
+                return self.give_ahead(|ahead, out| {
+                    let _ = ahead.step(now, &arrival.packet(), out);
+                });
+            }
             self.give(Epoch::from(arrival.to - CANDIDATES), |candidate, out| {
                 let _ = candidate.step(now, &arrival.packet(), out);
             });
