@@ -38,6 +38,7 @@ pub struct ServedState {
     /// The address of the replica that asked for it.
     pub by: IpAddr,
     asked: Mutex<Moment>,
+    in_use: Arc<()>,
     pace: Mutex<Pace>,
 }
 
@@ -55,6 +56,7 @@ impl ServedState {
             logs,
             by,
             asked: Mutex::new(Moment::now()),
+            in_use: Arc::default(),
             pace: Mutex::new(Pace::new(rate)),
         }
     }
@@ -64,9 +66,24 @@ impl ServedState {
         *lock(&self.asked) = Moment::now();
     }
 
+    /// Returns when somebody last asked for the state.
+    pub fn asked_at(&self) -> Moment {
+        *lock(&self.asked)
+    }
+
+    /// Notes that a connection asks for the state, until the result is dropped.
+    pub fn used(&self) -> InUse {
+        InUse(self.in_use.clone())
+    }
+
+    /// Returns whether a connection that asked for the state is still open.
+    pub fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.in_use) > 1
+    }
+
     /// Returns whether nobody has asked for the state for long.
     pub fn is_stale(&self) -> bool {
-        lock(&self.asked).elapsed() > LEASE
+        self.asked_at().elapsed() > LEASE
     }
 
     /// Returns a part of a partition's copy, and whether it is the last one. Reading parts in order
@@ -96,6 +113,9 @@ impl Drop for ServedState {
         self.logs.shared.ended.store(true, Ordering::Release);
     }
 }
+
+/// Shows that a connection asks for a state.
+pub struct InUse(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 /// Limits how fast a state is handed out.
 struct Pace {

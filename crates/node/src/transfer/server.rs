@@ -14,7 +14,7 @@ use tracing::{Span, info, warn};
 use super::askers::Askers;
 use super::channel::Channel;
 use super::connection_limit::ConnectionLimit;
-use super::served_state::{Copies, Keeper, Logs, ServedState};
+use super::served_state::{Copies, InUse, Keeper, Logs, ServedState};
 use super::wire::{Trust, Wire};
 use super::{Answer, Ask, Patience, Question};
 use crate::host::Stop;
@@ -173,6 +173,13 @@ fn accept_loop(
 
 type Table = Mutex<BTreeMap<u64, Arc<ServedState>>>;
 
+/// Who asks by one connection.
+struct Asker {
+    from: IpAddr,
+    /// The states that were asked for, which are in use until the connection ends.
+    uses: BTreeMap<u64, InUse>,
+}
+
 /// The state that is handed out, and its limits.
 struct Source {
     settings: Settings,
@@ -190,6 +197,10 @@ impl Source {
         let until = Moment::now() + self.patience.answer;
         let mut wire = Wire::answer(&self.settings.trust, stream, until)?;
         let mut channel = Channel::source(&self.settings.trust.keys, &mut wire)?;
+        let mut asker = Asker {
+            from,
+            uses: BTreeMap::new(),
+        };
         loop {
             let ask = match channel.read_line(&mut wire) {
                 Ok(ask) => ask,
@@ -197,7 +208,7 @@ impl Source {
                 Err(e) => return Err(e),
             };
             let is_guess = self.is_guess(&ask);
-            let (answer, bytes) = self.answer(ask, from).unwrap_or_else(|why| {
+            let (answer, bytes) = self.answer(ask, &mut asker).unwrap_or_else(|why| {
                 let none = Vec::new();
                 (Answer::Refused(why), none)
             });
@@ -219,13 +230,14 @@ impl Source {
         matches!(ask, Ask::Willing(question) | Ask::Hold(question) if question.is_strange(own))
     }
 
-    fn answer(&self, ask: Ask, from: IpAddr) -> Result<(Answer, Vec<u8>), String> {
+    fn answer(&self, ask: Ask, asker: &mut Asker) -> Result<(Answer, Vec<u8>), String> {
         let plain = |answer| Ok((answer, Vec::new()));
         match ask {
             Ask::Willing(question) => plain(Answer::Willing(self.willing(&question)?)),
             Ask::Hold(question) => {
                 self.willing(&question)?;
-                let (state, held) = self.hold(from)?;
+                let (state, held) = self.hold(asker.from)?;
+                asker.uses.insert(state, held.used());
                 if question.helped(&held.positions) == 0 {
                     lock(&self.held).remove(&state);
                     return Err(too_early(&held.positions));
@@ -234,14 +246,14 @@ impl Source {
                 plain(Answer::Held { state, positions })
             }
             Ask::Part { state, pid, number } => {
-                let part = self.held(state)?.part(pid, number);
+                let part = self.held(state, asker)?.part(pid, number);
                 let (bytes, last) = part.map_err(|e| self.given_up(state, &e))?;
                 let length = bytes.len() as u32;
                 let crc = crc32fast::hash(&bytes);
                 Ok((Answer::Part { length, crc, last }, bytes))
             }
             Ask::Log { state, pid, from } => {
-                let held = self.held(state)?;
+                let held = self.held(state, asker)?;
                 // The position is read before the log, so the log reaches at least about that far.
                 let stands = self.workers.stands();
                 let next = stands.get(usize::from(pid)).map_or(0, |s| s.next);
@@ -250,7 +262,7 @@ impl Source {
                 let crc = crc32fast::hash(&bytes);
                 Ok((Answer::Log { length, crc, next }, bytes))
             }
-            Ask::Stay { state } => self.held(state).and_then(|_| plain(Answer::Staying)),
+            Ask::Stay { state } => self.held(state, asker).and_then(|_| plain(Answer::Staying)),
             Ask::Release { state } => {
                 lock(&self.held).remove(&state);
                 plain(Answer::Released)
@@ -285,17 +297,7 @@ impl Source {
     /// Opens a state, and keeps it open as long as somebody asks for it.
     fn hold(&self, from: IpAddr) -> Result<(u64, Arc<ServedState>), String> {
         let state = crate::random_nonce().map_err(|e| e.to_string())?;
-        lock(&self.held).retain(|_, held| !held.is_stale());
-        let held = lock(&self.held).len();
-        let of_one = lock(&self.held)
-            .values()
-            .filter(|held| held.by == from)
-            .count();
-        if held >= MAX_HELD || of_one >= self.settings.askers.most_held(MAX_HELD) {
-            return Err(
-                "handing out my state to others already, or to another node at this address".into(),
-            );
-        }
+        make_room(&self.held, from, self.settings.askers.most_held(MAX_HELD))?;
         let table = Arc::downgrade(&self.held);
         let opened = Moment::now();
         let look = move || is_wanted(&table, state, opened);
@@ -315,10 +317,11 @@ impl Source {
         Ok((state, held))
     }
 
-    fn held(&self, state: u64) -> Result<Arc<ServedState>, String> {
+    fn held(&self, state: u64, asker: &mut Asker) -> Result<Arc<ServedState>, String> {
         let held = lock(&self.held).get(&state).cloned();
         let held = held.ok_or("that state isn't held open (any more)")?;
         held.renew();
+        asker.uses.entry(state).or_insert_with(|| held.used());
         Ok(held)
     }
 
@@ -328,6 +331,27 @@ impl Source {
         lock(&self.held).remove(&state);
         why.to_string()
     }
+}
+
+/// Makes room for one more state, of which an address may hold `most`. If there is none, this
+/// closes a state whose asker is no longer connected: it was killed, or lost its disk.
+fn make_room(table: &Table, from: IpAddr, most: usize) -> Result<(), String> {
+    let mut table = lock(table);
+    table.retain(|_, held| !held.is_stale());
+    let of_one = table.values().filter(|held| held.by == from).count();
+    if table.len() < MAX_HELD && of_one < most {
+        return Ok(());
+    }
+    let is_in_the_way = |held: &ServedState| of_one < most || held.by == from;
+    let left = table
+        .iter()
+        .filter(|(_, held)| !held.is_in_use() && is_in_the_way(held));
+    let oldest = left.min_by_key(|(_, held)| held.asked_at());
+    let oldest = oldest
+        .map(|(&state, _)| state)
+        .ok_or("handing out my state to others already, or to another node at this address")?;
+    table.remove(&oldest);
+    Ok(())
 }
 
 fn too_early(positions: &[Instance]) -> String {

@@ -19,6 +19,8 @@ use crate::cluster_file::{self, Auth};
 use crate::test_dir::TestDir;
 use crate::watched_keys::{SharedKeys, WatchedKeys};
 
+mod limits;
+
 fn deployment() -> Deployment {
     Deployment {
         cluster: 9,
@@ -446,37 +448,6 @@ fn nothing_that_is_said_can_be_changed_repeated_or_sent_back() {
     }
     let twice = [&said[..line], &said[..line]].concat();
     assert!(read(&twice).is_err(), "a line again");
-}
-
-/// At most two states are held open, since each costs the store room.
-#[test]
-fn a_third_one_is_refused() {
-    let source = serve(draw(), [stand(77), stand(9)]);
-    let mut peer = self::peer(source.address);
-    let question = question([Some(70), None]);
-    let (first, _) = peer.hold(&question).unwrap();
-    peer.hold(&question).unwrap();
-    assert!(refused(peer.hold(&question)).contains("others already"));
-    peer.release(first);
-    peer.hold(&question).unwrap();
-}
-
-/// Strangers who connect and send nothing, or endless data, don't keep others away for good.
-#[test]
-fn who_connects_must_ask() {
-    let source = serve(draw(), [stand(77), stand(9)]);
-    let silent: Vec<TcpStream> = (0..20)
-        .map(|_| TcpStream::connect(source.address).unwrap())
-        .collect();
-    for stream in &silent {
-        // The other side closes the connection, at once or when its patience ends.
-        stream.set_read_timeout(Some(IDLE_AT_MOST)).unwrap();
-        let ended = (&*stream).read(&mut [0]);
-        assert!(matches!(ended, Ok(0)), "{ended:?}");
-    }
-    assert!(source.server.refused() > 0);
-    let found = search(&[source.address], &question([Some(70), None]));
-    assert_eq!(found.unwrap(), [source.address]);
 }
 
 /// The test ends by itself only if nobody waits for the silent peers.
