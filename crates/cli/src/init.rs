@@ -30,7 +30,11 @@ pub struct Options {
     /// Replicate this application: redis, rocksdb or leveldb
     #[arg(long, default_value = "redis", value_parser = new_cluster::application)]
     app: ApplicationKind,
-    /// Serve Redis clients at this port of each machine
+    /// Keep the data on this many of the machines, the first ones; the others only vote [default:
+    /// all]
+    #[arg(long)]
+    replicas: Option<usize>,
+    /// Serve Redis clients at this port of each machine that keeps the data
     #[arg(long, default_value_t = 6379)]
     port: u16,
     /// Keep each machine's data in this directory
@@ -48,7 +52,8 @@ pub struct Options {
 /// with them.
 pub fn run(options: &Options) -> Result<(), Error> {
     let machines = addresses(&options.machines)?;
-    let draft = plan(options, &machines)?;
+    let replicas = replicas(options, machines.len())?;
+    let draft = plan(options, &machines, replicas)?;
     new_cluster::write(&options.out, &draft)?;
     if let Err(e) = write_unit(&options.out, &options.data) {
         let _ = fs::remove_dir_all(&options.out);
@@ -110,9 +115,21 @@ fn address(machine: &str) -> Result<IpAddr, Error> {
     }
 }
 
-/// Plans an acceptor and a replica on each machine. The controller is put on a machine without a
-/// leader, so that no machine that fails takes both with it.
-fn plan(options: &Options, machines: &[IpAddr]) -> Result<Draft, Error> {
+/// Returns how many machines keep the data.
+fn replicas(options: &Options, machines: usize) -> Result<usize, Error> {
+    let replicas = options.replicas.unwrap_or(machines);
+    match (2..=machines).contains(&replicas) {
+        true => Ok(replicas),
+        false => Err(Error::new(format!(
+            "--replicas {replicas}: {machines} machines can keep from 2 to {machines} copies of \
+             the data"
+        ))),
+    }
+}
+
+/// Plans an acceptor on each machine, and a replica on the first ones. The controller is put on a
+/// machine without a leader, so that no machine that fails takes both with it.
+fn plan(options: &Options, machines: &[IpAddr], replicas: usize) -> Result<Draft, Error> {
     let mut draft = new_cluster::draft(&options.data, options.app)?;
     draft.add_node(
         Role::Controller,
@@ -124,7 +141,7 @@ fn plan(options: &Options, machines: &[IpAddr]) -> Result<Draft, Error> {
     for &machine in machines {
         new_cluster::add_acceptor(&mut draft, machine);
     }
-    for &machine in machines {
+    for &machine in &machines[..replicas] {
         new_cluster::add_replica(&mut draft, machine, SocketAddr::new(machine, options.port));
     }
     new_cluster::demand_password(&mut draft);
@@ -194,6 +211,12 @@ fn say(options: &Options, machines: &[IpAddr], draft: &Draft) {
         "Clients know all of {} as a Redis Cluster's nodes: they go on when one of them dies.",
         list(draft)
     );
+    if options.replicas == Some(2) {
+        println!(
+            "Two machines keep the data: while one is away or behind, the other's disk is the \
+             only copy."
+        );
+    }
 }
 
 fn needs(app: ApplicationKind) -> &'static str {

@@ -26,11 +26,13 @@ pub fn application(name: &str) -> Result<ApplicationKind, String> {
 }
 
 /// Parses the number of replicas.
-pub fn odd(text: &str) -> Result<usize, String> {
+pub fn replicas(text: &str) -> Result<usize, String> {
     let number = text.parse().ok();
-    let number = number.filter(|n| n % 2 == 1 && (1..=7).contains(n));
+    let number = number.filter(|n| [1, 2, 3, 5, 7].contains(n));
     number.ok_or(
-        "take 1, 3, 5 or 7: the cluster serves while more than half of them live".to_string(),
+        "take 2, of which one may die, or 1, 3, 5 or 7: the cluster serves while more than half \
+         of them live"
+            .to_string(),
     )
 }
 
@@ -100,10 +102,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_even_number_of_replicas_is_refused() {
-        assert_eq!(odd("3"), Ok(3));
-        for wrong in ["0", "2", "9", "-1", "three"] {
-            assert!(odd(wrong).unwrap_err().contains("1, 3, 5 or 7"), "{wrong}");
+    fn numbers_of_replicas_that_bring_nothing_are_refused() {
+        assert_eq!((replicas("2"), replicas("3")), (Ok(2), Ok(3)));
+        for wrong in ["0", "4", "9", "-1", "three"] {
+            let why = replicas(wrong).unwrap_err();
+            assert!(why.contains("1, 3, 5 or 7"), "{wrong}: {why}");
         }
     }
 

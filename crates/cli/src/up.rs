@@ -44,8 +44,8 @@ pub struct Options {
     /// Replicate this application: redis, rocksdb or leveldb [default: redis]
     #[arg(long, value_parser = new_cluster::application)]
     app: Option<ApplicationKind>,
-    /// Run this many replicas, each with its own port: 1, 3, 5 or 7 [default: 3]
-    #[arg(long, value_parser = new_cluster::odd)]
+    /// Run this many replicas, each with its own port: 1, 2, 3, 5 or 7 [default: 3]
+    #[arg(long, value_parser = new_cluster::replicas)]
     replicas: Option<usize>,
     /// Serve Redis clients of the first replica at this port, and those of the others at the next
     /// ones [default: 6379]

@@ -4,9 +4,10 @@
 #[path = "waiting/mod.rs"]
 mod waiting;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -238,11 +239,82 @@ fn a_port_that_is_taken_is_named_and_nothing_is_left() {
     assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 0);
 }
 
+/// The nodes of a cluster that `wirepaxos init` planned, each on its machine's address.
+struct Machines {
+    file: PathBuf,
+    logs: PathBuf,
+    cluster: ClusterFile,
+    processes: Processes,
+}
+
+impl Machines {
+    fn start(directory: &Directory, file: PathBuf) -> Machines {
+        let mut machines = Machines {
+            cluster: ClusterFile::load(&file).unwrap(),
+            logs: directory.0.clone(),
+            processes: Processes::new(PROGRAM),
+            file,
+        };
+        for machine in machines.addresses() {
+            machines.switch_on(machine);
+        }
+        machines
+    }
+
+    fn addresses(&self) -> BTreeSet<IpAddr> {
+        let nodes = self.cluster.nodes.iter();
+        nodes.map(|node| node.address.ip()).collect()
+    }
+
+    fn nodes_of(&self, machine: IpAddr) -> Vec<String> {
+        let nodes = self.cluster.nodes.iter();
+        let here = nodes.filter(|node| node.address.ip() == machine);
+        here.map(|node| node.name.clone()).collect()
+    }
+
+    fn switch_on(&mut self, machine: IpAddr) {
+        for name in self.nodes_of(machine) {
+            let mut command = Command::new(PROGRAM);
+            command.arg("node").arg("-c").arg(&self.file);
+            command.args(["--name", &name]);
+            self.processes.start(command, &self.logs, &name).unwrap();
+        }
+    }
+
+    /// Waits until no node is silent or warns.
+    fn are_well(&self) {
+        eventually("all is well", || {
+            let mut status = Command::new(PROGRAM);
+            let output = status.arg("status").arg("-c").arg(&self.file).output();
+            output.unwrap().status.success().then_some(())
+        });
+    }
+
+    fn switch_off(&mut self, machine: IpAddr) {
+        for name in self.nodes_of(machine) {
+            self.processes.kill(&name);
+        }
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        for node in &self.cluster.nodes {
+            let log = self.logs.join(format!("{}.log", node.name));
+            if std::thread::panicking() {
+                let log = fs::read_to_string(log).unwrap_or_default();
+                eprintln!("--- {}\n{log}", node.name);
+            }
+        }
+    }
+}
+
+/// Three machines vote, and two of them keep the data: each of the three may be off.
 #[test]
-fn what_init_writes_is_a_cluster_that_serves() {
+fn what_init_writes_is_a_cluster_that_serves_without_any_one_machine() {
     let directory = Directory::new("init");
-    let machines = [(); 3].map(|()| node::loopback::draw().unwrap());
-    let names = machines.map(|machine| machine.to_string()).join(",");
+    let drawn = [(); 3].map(|()| node::loopback::draw().unwrap());
+    let names = drawn.map(|machine| machine.to_string()).join(",");
     let data = directory.0.join("data");
     let arguments = [
         "init",
@@ -250,57 +322,69 @@ fn what_init_writes_is_a_cluster_that_serves() {
         &names,
         "--app",
         "rocksdb",
+        "--replicas",
+        "2",
         "--data",
         data.to_str().unwrap(),
         "--json",
     ];
     let said: Value = serde_json::from_slice(&directory.run(&arguments).stdout).unwrap();
+    assert_eq!(said["redis"].as_array().unwrap().len(), 2, "{said}");
     let made = directory.0.join("wirepaxos-cluster");
-    let password = fs::read_to_string(made.join("redis.password")).unwrap();
-    for secret in ["redis.password", "nodes.key"] {
-        assert_eq!(
-            fs::metadata(made.join(secret))
-                .unwrap()
-                .permissions()
-                .mode()
-                & 0o77,
-            0,
-            "{secret}"
-        );
-    }
-    let unit = fs::read_to_string(made.join("wirepaxos@.service")).unwrap();
-    assert!(unit.contains("/etc/wirepaxos/cluster.toml"));
-    let writable = format!("\nReadWritePaths=-{}\n", data.display());
-    assert!(unit.contains(&writable), "{unit}");
-
-    let file = made.join("cluster.toml");
-    let cluster = ClusterFile::load(&file).unwrap();
-    let mut processes = Processes::new(PROGRAM);
-    for node in &cluster.nodes {
-        let mut command = Command::new(PROGRAM);
-        command
-            .arg("node")
-            .arg("-c")
-            .arg(&file)
-            .args(["--name", &node.name]);
-        processes.start(command, &directory.0, &node.name).unwrap();
-    }
-    let password: &'static str = Box::leak(password.trim().to_owned().into_boxed_str());
+    let password = private_password(&made);
+    unit_lets_write_to(&made, &data);
+    let mut machines = Machines::start(&directory, made.join("cluster.toml"));
     let front_end = |at: usize| Server {
         address: said["redis"][at].as_str().unwrap().parse().unwrap(),
         password: Some(password),
     };
-    eventually("it serves", || {
-        (call(front_end(0), &["SET", "fruit", "apple"])? == Reply::Simple("OK".into()))
-            .then_some(())
-    });
-    eventually("everywhere", || is_apple(front_end(2)).then_some(()));
+    let write = |at: usize, value: &str| {
+        eventually("a value is written", || {
+            let answer = call(front_end(at), &["SET", "fruit", value])?;
+            (answer == Reply::Simple("OK".into())).then_some(())
+        });
+    };
+    let reads = |at: usize, value: &str| {
+        call(front_end(at), &["GET", "fruit"]) == Some(Reply::Bulk(Some(value.into())))
+    };
+    for (off, machine) in drawn.into_iter().enumerate() {
+        write(0, "before");
+        machines.switch_off(IpAddr::V4(machine));
+        let other = usize::from(off == 0);
+        eventually("what was acknowledged is there", || {
+            reads(other, "before").then_some(())
+        });
+        write(other, machine.to_string().as_str());
+        machines.switch_on(IpAddr::V4(machine));
+        machines.are_well();
+        eventually("both replicas have it", || {
+            let value = machine.to_string();
+            (reads(0, &value) && reads(1, &value)).then_some(())
+        });
+    }
 
     let said = directory.refused(&["init", "--machines", &names]);
     assert!(
         said.contains("wirepaxos-cluster") && said.contains("name another"),
         "{said}"
     );
+}
+
+fn unit_lets_write_to(made: &Path, data: &Path) {
+    let unit = fs::read_to_string(made.join("wirepaxos@.service")).unwrap();
+    assert!(unit.contains("/etc/wirepaxos/cluster.toml"));
+    let writable = format!("\nReadWritePaths=-{}\n", data.display());
+    assert!(unit.contains(&writable), "{unit}");
+}
+
+/// Makes sure that nobody else may read the secrets, and returns the password.
+fn private_password(made: &Path) -> &'static str {
+    for secret in ["redis.password", "nodes.key"] {
+        let mode = fs::metadata(made.join(secret)).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o77, 0, "{secret}");
+    }
+    let password = fs::read_to_string(made.join("redis.password")).unwrap();
+    password.trim().to_owned().leak()
 }
 
 #[test]
@@ -315,6 +399,11 @@ fn machines_that_make_no_cluster_are_refused() {
     ] {
         let said = directory.refused(&["init", "--machines", machines]);
         assert!(said.contains(expected), "{machines}: {said}");
+    }
+    for replicas in ["1", "4"] {
+        let machines = "10.0.0.1,10.0.0.2,10.0.0.3";
+        let said = directory.refused(&["init", "--machines", machines, "--replicas", replicas]);
+        assert!(said.contains("from 2 to 3 copies"), "{said}");
     }
     assert_eq!(fs::read_dir(&directory.0).unwrap().count(), 0);
 }
