@@ -221,7 +221,9 @@ fn say(options: &Options, machines: &[IpAddr], draft: &Draft) {
 
 fn needs(app: ApplicationKind) -> &'static str {
     match app {
-        ApplicationKind::Redis => ", and the package redis-server (its service disabled)",
+        ApplicationKind::Redis => {
+            ", and one with a replica the package redis-server (its service disabled)"
+        }
         _ => "",
     }
 }
