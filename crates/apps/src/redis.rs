@@ -16,7 +16,7 @@
 //! `docs/redis.md` says what makes replicas agree, and what is refused for that reason.
 
 mod about;
-mod agreed;
+mod agreed_server;
 mod catalogue;
 mod clock;
 mod command;
@@ -24,12 +24,11 @@ mod comparison;
 mod connection;
 mod digest;
 mod fingerprint;
-mod fit;
 mod identity;
 mod messages;
 mod news;
 mod notifications;
-mod passing;
+mod passed_reads;
 mod pipeline;
 mod preload;
 mod replay_log;
@@ -39,6 +38,7 @@ mod saves;
 mod script_memory;
 mod scripts;
 mod server;
+mod server_check;
 mod sets;
 mod snapshots;
 mod spop;
@@ -61,12 +61,12 @@ pub use catalogue::{Catalogue, Keys, Spec, Spread};
 pub use command::{Check, Command, Stamp, Watched, join_call, put_call, put_query};
 pub use comparison::Alarm;
 pub use fingerprint::Fingerprint;
-pub use fit::accept;
 pub use news::{AUDIENCE, Event, Message, News};
 pub use notifications::{Notifications, SETTING, is_config_set, may_be_of_keys};
 pub use resp::{End, Malformed, Value};
 pub use rules::sorts_by_others;
 pub use server::is_installed;
+pub use server_check::accept;
 
 use crate::kv::MAX_REPLY_LEN;
 use crate::{echo, kv_app};

@@ -5,9 +5,9 @@
 
 mod completions;
 mod control;
-mod counted;
 mod error;
-mod home;
+mod final_answers;
+mod home_replica;
 mod outcome;
 mod reads;
 mod recovery;
@@ -16,7 +16,7 @@ mod session;
 pub use self::completions::Completion;
 pub use self::control::{ControlClient, NoAnswer};
 pub use self::error::Error;
-pub use self::home::Home;
+pub use self::home_replica::Home;
 pub use self::outcome::{Doubt, Outcome, Refusal};
 pub use self::reads::Freshness;
 pub use self::recovery::{Decided, Recovery};

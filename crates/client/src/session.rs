@@ -21,9 +21,9 @@ use replica::slot;
 
 use crate::completions::{Completion, Completions};
 use crate::control::ControlClient;
-use crate::counted::Counted;
 use crate::error::Error;
-use crate::home::{Home, HomeOfSessions};
+use crate::final_answers::FinalAnswers;
+use crate::home_replica::{Home, HomeOfSessions};
 use crate::outcome::{Doubt, Outcome, Refusal};
 use crate::reads::{Freshness, Reads};
 
@@ -86,7 +86,7 @@ pub struct Client {
     inbox: RecvBatch,
     outbox: LeaderOutbox,
     proposer: Proposer,
-    counted: Counted,
+    counted: FinalAnswers,
     /// Reads without the log; `None` in a group with NOPaxos.
     reads: Option<Reads>,
     sessions: Vec<Session>,
@@ -285,7 +285,7 @@ impl Client {
                 proposer.without_packing()
             },
             sessions: vec![Session::default(); usize::from(deployment.partitions)],
-            counted: Counted::new(deployment, protocol),
+            counted: FinalAnswers::new(deployment, protocol),
             reads,
             home,
             completions: Completions::default(),

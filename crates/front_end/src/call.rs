@@ -10,8 +10,8 @@ use crate::pubsub::survey::Question;
 use crate::pubsub::task::Task;
 use crate::resp::Writer;
 use crate::shared::Shared;
-use crate::state::ask::Ask;
 use crate::state::client::Client;
+use crate::state::client_query::Ask;
 use crate::state::transaction::Transaction;
 use crate::waits::waiting::Waiting;
 

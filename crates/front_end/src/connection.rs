@@ -33,9 +33,9 @@ use crate::connection::parse::Input;
 use crate::connection::slots::Slots;
 use crate::log::lane::Lane;
 use crate::shared::Shared;
-use crate::state::ask::Ask;
 use crate::state::client::{Client, Details};
-use crate::state::once::Once;
+use crate::state::client_query::Ask;
+use crate::state::named_command::Once;
 
 pub(crate) use crate::connection::order::Sink;
 

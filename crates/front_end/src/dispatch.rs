@@ -7,12 +7,12 @@ use apps::redis::is_config_set;
 
 use crate::call::{Call, Outcome, Spec, refuse_many, refuse_transaction};
 use crate::commands::{channels, redis, transaction};
+use crate::executor::Way;
 use crate::native::Native;
 use crate::shared::Shared;
 use crate::state::transaction::Transaction;
 use crate::table::{self, COMMANDS};
 use crate::users::permission::{self, Found};
-use crate::way::Way;
 
 /// A command as it is found by its name.
 struct Named<'a> {

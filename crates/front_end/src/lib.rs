@@ -30,6 +30,7 @@ mod commands;
 mod connection;
 mod cursor;
 mod dispatch;
+mod executor;
 mod found_keys;
 mod log;
 mod mailbox;
@@ -46,7 +47,6 @@ mod table;
 mod turns;
 mod users;
 mod waits;
-mod way;
 
 pub use log::Plane;
 pub use log::lane::SESSION_WINDOW;

@@ -9,6 +9,7 @@ use std::time::Instant;
 use paxos::wire::value::Vector;
 use replica::parts::MAX_COMMAND_LEN;
 
+use crate::executor::Way;
 use crate::metrics::Metrics;
 use crate::native::Native;
 use crate::partitions::Partitions;
@@ -19,7 +20,6 @@ use crate::state::pause::Pause;
 use crate::turns::Turn;
 use crate::users::Users;
 use crate::waits::Waits;
-use crate::way::Way;
 
 /// The state that all commands of the front end share.
 pub(crate) struct Shared {

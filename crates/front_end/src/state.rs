@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of one client.
 
-pub(crate) mod ask;
 pub(crate) mod client;
-pub(crate) mod once;
+pub(crate) mod client_query;
+pub(crate) mod named_command;
 pub(crate) mod pause;
 pub(crate) mod silence;
 pub(crate) mod subscriptions;
 pub(crate) mod transaction;
 pub(crate) mod waiter;
-pub(crate) mod watched;
+pub(crate) mod watched_keys;

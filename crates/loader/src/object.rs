@@ -14,10 +14,10 @@ use aya::programs::{Program, ProgramError, ProgramFd, Xdp};
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 use paxos::NodeId;
 
-use crate::built;
 use crate::layout::{
     Counters, DEVICE_CLONES, DEVICE_FEW_COPIES, DEVICE_WITHIN, Device, Group, NodeAddress,
 };
+use crate::program_files;
 use crate::sys::{Mapped, Shared};
 
 /// The environment variable with the directory in which compiled objects are looked for first.
@@ -98,7 +98,7 @@ impl Sizes {
 /// Returns the directory with the compiled objects: `WIREPAXOS_BPF_DIR`, or `bpf` beside the
 /// running program or above it, or `target/bpf` of the source tree.
 pub fn directory() -> Result<PathBuf> {
-    built::directory(DIR_VARIABLE, "bpf", "acceptor.bpf.o")?.ok_or_else(|| {
+    program_files::directory(DIR_VARIABLE, "bpf", "acceptor.bpf.o")?.ok_or_else(|| {
         format!(
             "no compiled XDP programs found: build them with `make -C programs/xdp`, or say in \
                  {DIR_VARIABLE} where they are"

@@ -4,7 +4,7 @@
 //! this module has the keys of a key file and the batches of signed packets.
 //! `docs/protocol/authentication.md` says which key is used and what it prevents. [M-SIGNED]
 
-mod in_use;
+mod thread_keys;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use paxos::{Header, MsgType, auth};
 
 use crate::plane::SendBatch;
 
-pub use in_use::Keys;
 pub use paxos::auth::Keyring;
+pub use thread_keys::Keys;
 
 const _: () = assert!(auth::MAX_CLIENTS == MAX_CLIENTS && auth::NODES == NODES);
 

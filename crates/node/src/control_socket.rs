@@ -16,7 +16,7 @@ use crate::budget::Budget;
 use crate::challenges::Challenges;
 use crate::cluster_file::{ClusterFile, Node};
 use crate::control_peers::ControlPeers;
-use crate::refused::Refused;
+use crate::refused_packets::RefusedPackets;
 use crate::{Error, listen};
 
 /// The largest payload of a datagram.
@@ -35,7 +35,7 @@ pub struct ControlSocket {
     challenges: Challenges,
     turn: Turn,
     turned: BTreeMap<Turned, u64>,
-    refused: Refused,
+    refused: RefusedPackets,
     challenged: u64,
     documents: Documents,
     making: Budget,
@@ -75,7 +75,7 @@ impl ControlSocket {
             challenges: Challenges::draw()?,
             turn: Turn::default(),
             turned: BTreeMap::new(),
-            refused: Refused::new(cluster, |node| node.control),
+            refused: RefusedPackets::new(cluster, |node| node.control),
             challenged: 0,
             documents: Documents::default(),
             making: Budget::new(DOCUMENTS.0, DOCUMENTS.1),

@@ -47,7 +47,7 @@ mod names;
 mod node_process;
 mod page;
 pub mod plane;
-mod refused;
+mod refused_packets;
 mod roles;
 mod senders;
 mod signature;

@@ -32,7 +32,7 @@ pub mod client;
 pub mod connection_limit;
 pub mod copy;
 pub mod incoming;
-pub mod linked;
+pub mod linked_copy;
 pub mod served_state;
 pub mod server;
 pub mod wire;

@@ -18,7 +18,7 @@
 //!
 //! A session also keeps the parts of one command that isn't whole yet. [S-PARTS]
 
-mod begun;
+mod begun_commands;
 mod executor;
 mod lifetime;
 mod loader;
@@ -32,7 +32,7 @@ mod window;
 pub(crate) use self::executor::{Found, Whole};
 pub(crate) use self::loader::{Loaded, Loader};
 
-use self::begun::Begun;
+use self::begun_commands::Begun;
 use self::executor::Executes;
 use self::lifetime::Expiry;
 use self::recording::Book;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The storage of an [`InMemory`](crate::InMemory) application's checkpoint.
 
+mod atomic_file;
 mod directory;
-mod replaced;
 
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+pub use atomic_file::{replace_file, sync_directory_of};
 pub use directory::private_directory;
-pub use replaced::{replace_file, sync_directory_of};
 
 /// Holds one checkpoint. The simulator has a disk of its own.
 pub trait Storage: Send + 'static {

@@ -12,10 +12,10 @@
 mod certificates;
 mod failure;
 #[cfg(feature = "rustls")]
-mod followed;
-#[cfg(feature = "rustls")]
 mod peers;
-#[cfg_attr(not(feature = "rustls"), path = "left_out.rs")]
+#[cfg(feature = "rustls")]
+mod reloaded_files;
+#[cfg_attr(not(feature = "rustls"), path = "without_tls.rs")]
 mod session;
 #[cfg(all(test, feature = "rustls"))]
 mod tests;

@@ -16,11 +16,11 @@ use rustls::server::{ServerConfig, ServerConnection};
 use crate::PeerFiles;
 use crate::certificates::peer_configs;
 use crate::failure::of_peer;
-use crate::followed::{Certificates, Followed};
+use crate::reloaded_files::{Certificates, ReloadedFiles};
 
 /// The certificates of a node's connections to others. They follow their files.
 pub struct Peers {
-    configs: Mutex<Followed<PeerFiles, Configs>>,
+    configs: Mutex<ReloadedFiles<PeerFiles, Configs>>,
 }
 
 /// The configurations for incoming and for outgoing connections.
@@ -33,7 +33,7 @@ impl Peers {
     /// If the files can't be read or used, don't belong together, or if others than its owner may
     /// read the private key.
     pub fn open(files: PeerFiles) -> Result<Peers, Error> {
-        let configs = Mutex::new(Followed::open(files, peer_configs)?);
+        let configs = Mutex::new(ReloadedFiles::open(files, peer_configs)?);
         Ok(Peers { configs })
     }
 
@@ -62,7 +62,7 @@ impl Peers {
         self.followed().now()
     }
 
-    pub(crate) fn followed(&self) -> MutexGuard<'_, Followed<PeerFiles, Configs>> {
+    pub(crate) fn followed(&self) -> MutexGuard<'_, ReloadedFiles<PeerFiles, Configs>> {
         self.configs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,7 +9,7 @@ use keys::Error;
 use rustls::server::{ServerConfig, ServerConnection};
 
 use crate::certificates::config;
-use crate::followed::{Certificates, Followed};
+use crate::reloaded_files::{Certificates, ReloadedFiles};
 use crate::{Failure, Files, RECORD_LEN};
 
 /// Each record of a handshake begins with this byte.
@@ -17,7 +17,7 @@ const HANDSHAKE: u8 = 22;
 
 /// The certificate of a server for clients. It follows its files.
 pub struct Server {
-    pub(crate) config: Followed<Files, Arc<ServerConfig>>,
+    pub(crate) config: ReloadedFiles<Files, Arc<ServerConfig>>,
 }
 
 impl Server {
@@ -27,7 +27,7 @@ impl Server {
     /// If the files can't be read or used, don't belong together, or if others than its owner may
     /// read the private key.
     pub fn open(files: Files) -> Result<Server, Error> {
-        let config = Followed::open(files, config)?;
+        let config = ReloadedFiles::open(files, config)?;
         Ok(Server { config })
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The part of a snapshot that describes a replica's state beside its keys: `about` in database 1.
 
-use super::agreed::Agreed;
+use super::agreed_server::AgreedServer;
 use super::clock::Clock;
 use super::notifications::Notifications;
 use crate::watches::Watches;
@@ -18,7 +18,7 @@ pub(super) struct About {
     pub clock: Clock,
     /// How often random numbers were seeded.
     pub drawn: u64,
-    pub agreed: Agreed,
+    pub agreed: AgreedServer,
     pub notifications: Notifications,
     pub watches: Watches,
 }
@@ -28,7 +28,7 @@ pub(super) struct About {
 pub(super) fn emit(
     clock: &Clock,
     drawn: u64,
-    (agreed, notifications): (&Agreed, Notifications),
+    (agreed, notifications): (&AgreedServer, Notifications),
     watches: &Watches,
 ) -> Vec<u8> {
     let mut about = vec![FORMAT];
@@ -57,8 +57,8 @@ pub(super) fn parse(about: &[u8]) -> Result<About, String> {
     let parsed = Clock::parse(rest).and_then(|(clock, rest)| {
         let (drawn, rest) = rest.split_first_chunk()?;
         let (agreed, rest) = match *format {
-            WITHOUT_SERVER => (Agreed::default(), rest),
-            _ => Agreed::parse(rest)?,
+            WITHOUT_SERVER => (AgreedServer::default(), rest),
+            _ => AgreedServer::parse(rest)?,
         };
         let (notifications, rest) = match *format {
             FORMAT => {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_of_before_knows_no_server_and_no_notifications() {
-        let mut agreed = Agreed::default();
+        let mut agreed = AgreedServer::default();
         agreed.report(1, &[1], server("7.0.15", &[("get", 2)]));
         let clock = Clock::default();
         let mut watches = Watches::default();
@@ -125,7 +125,7 @@ mod tests {
         let mut old = [&new[..at], &new[end + 2..]].concat();
         old[0] = WITHOUT_SERVER;
         let read = parse(&old).unwrap();
-        assert_eq!((read.drawn, &read.agreed), (7, &Agreed::default()));
+        assert_eq!((read.drawn, &read.agreed), (7, &AgreedServer::default()));
         assert!(read.watches.has(b"key", version));
         old[0] = FORMAT + 1;
         assert!(parse(&old).map(|_| ()).unwrap_err().contains("format 6"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What can make one server execute a command differently from another one: a replica's own server
-//! is compared with the one that the group has [agreed](super::agreed) on before it executes
+//! is compared with the one that the group has [agreed](super::agreed_server) on before it executes
 //! anything.
 //!
 //! | bytes | |

@@ -20,12 +20,12 @@ use replica::{Error, MOVE_AWAY};
 use super::catalogue::Catalogue;
 use super::connection::Connection;
 use super::fingerprint::Fingerprint;
-use super::fit;
 use super::notifications::Notifications;
 use super::preload::{self, START_MS, ShownClock};
 use super::replay_log::Batch;
 use super::resp::{Value, put_request};
 use super::scripts;
+use super::server_check;
 use crate::kv::MAX_REPLY_LEN;
 
 const LOG_FILE: &str = "server.log";
@@ -269,7 +269,7 @@ impl Server {
         let mut catalogue = server.examine().map_err(not_prepared)?;
         let fingerprint = server.identify(&catalogue).map_err(not_prepared)?;
         if let Some(agreed) = agreed {
-            fit::check(dir, &fingerprint, agreed)?;
+            server_check::check(dir, &fingerprint, agreed)?;
             catalogue.limit_to(|name| agreed.knows(name));
         }
         server.fingerprint = fingerprint;

@@ -5,7 +5,7 @@
 //!
 //! | in database 1 | |
 //! |---|---|
-//! | `about` | format u8, the clock, how often dice were seeded u64, the [agreed](super::agreed) server, the [notifications](super::notifications) u16, the last version given u64, then of each watched key: length u32, key, version u64 |
+//! | `about` | format u8, the clock, how often dice were seeded u64, the [agreed](super::agreed_server) server, the [notifications](super::notifications) u16, the last version given u64, then of each watched key: length u32, key, version u64 |
 //! | `records` | a hash: the replica's records |
 //! | `scripts` | a set: the scripts' texts. A snapshot has the functions, and no scripts |
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use replica::{Error, MOVE_AWAY};
 use sha2::{Digest, Sha256};
 
-use super::agreed::Agreed;
+use super::agreed_server::AgreedServer;
 use super::catalogue::{Catalogue, Spec};
 use super::clock::Clock;
 use super::command::{Command, Stamp};
@@ -62,7 +62,7 @@ pub(super) struct Replicated {
     /// That file, if it isn't a checkpoint.
     pub(super) base: Option<String>,
     pub(super) clock: Clock,
-    pub(super) agreed: Agreed,
+    pub(super) agreed: AgreedServer,
     pub(super) notifications: Notifications,
     /// How this server differs from the agreed one, until that was shown.
     pub(super) remarks: Option<Vec<String>>,
@@ -106,7 +106,7 @@ impl Replicated {
             contents: contents.map(str::to_owned),
             base: None,
             clock: Clock::default(),
-            agreed: Agreed::default(),
+            agreed: AgreedServer::default(),
             notifications: Notifications::default(),
             remarks: None,
             comparison: Comparison::new(),

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns the library for DPDK, where it is built.
 pub fn library() -> Option<PathBuf> {
-    let directory = loader::built::directory("WIREPAXOS_DPDK_DIR", "dpdk", LIBRARY);
+    let directory = loader::program_files::directory("WIREPAXOS_DPDK_DIR", "dpdk", LIBRARY);
     let directory = directory.expect("this program has a place");
     directory.map(|directory| directory.join(LIBRARY))
 }

@@ -6,7 +6,7 @@ use apps::redis::{End, Spread, Value};
 use crate::cursor::Cursor;
 use crate::pubsub::blanks::Blank;
 use crate::pubsub::survey::Question;
-use crate::state::watched;
+use crate::state::watched_keys;
 
 /// How a server's answer is shown.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -158,12 +158,12 @@ fn scanned(answer: &[u8], pid: u16, partitions: u16) -> Option<Vec<u8>> {
 }
 
 /// Returns the versions in an answer to WATCH, with true for each key that existed.
-pub(crate) fn versions(keys: &[Vec<u8>], answer: &[u8]) -> Vec<watched::Watched> {
+pub(crate) fn versions(keys: &[Vec<u8>], answer: &[u8]) -> Vec<watched_keys::Watched> {
     let numbers: Vec<i64> = match Value::parse(answer) {
         Ok(value) => value.items().iter().filter_map(Value::int).collect(),
         Err(_) => Vec::new(),
     };
-    let of = |(key, pair): (&Vec<u8>, &[i64])| watched::Watched {
+    let of = |(key, pair): (&Vec<u8>, &[i64])| watched_keys::Watched {
         key: key.clone(),
         version: pair[0] as u64,
         existed: pair[1] == 1,

@@ -8,7 +8,7 @@ use std::io;
 use crate::call::{Call, Outcome, fail, unknown_subcommand, wrong_subcommand_arity};
 use crate::native::Native;
 use crate::shared::Shared;
-use crate::state::ask::Ask;
+use crate::state::client_query::Ask;
 use crate::table;
 use crate::users::{ReadAccess, User, Users};
 

@@ -4,12 +4,12 @@
 use apps::redis::{AUDIENCE, Spec, put_call};
 
 use crate::call::{self, Call, Outcome};
+use crate::executor::Way;
 use crate::pubsub::channels::too_long;
 use crate::pubsub::name_list::NameList;
 use crate::pubsub::survey::{Question, kind_of, message};
 use crate::pubsub::task::Task;
 use crate::state::subscriptions::NameKind;
-use crate::way::Way;
 
 /// The commands that subscribe or unsubscribe: name, kind, and true if it subscribes.
 const COMMANDS: [(&str, NameKind, bool); 6] = [

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use apps::kv::parse_integer;
 
 use crate::call::{Call, Outcome, SYNTAX, fail, ok, unknown_subcommand, wrong_subcommand_arity};
-use crate::state::ask::{Ask, Kill, Listed};
 use crate::state::client::{Client, may_be_called};
+use crate::state::client_query::{Ask, Kill, Listed};
 
 const NO_TRACKING: &str = "ERR CLIENT TRACKING isn't available here: no server tells which keys \
                            have expired, so a client that keeps values would keep old ones";

@@ -13,13 +13,13 @@ use crate::answer::served::{Gathered, Served};
 use crate::call::{Call, Outcome, partition_of};
 use crate::commands::{channels, memory_limit};
 use crate::cursor::Cursor;
+use crate::executor::Way;
 use crate::native::Native;
 use crate::partitions::Partitions;
 use crate::pubsub::survey::Question;
 use crate::shared::{max_len, too_large};
 use crate::waits::MAX_KEYS_EACH;
 use crate::waits::waiting::Waiting;
-use crate::way::Way;
 
 /// The bytes of a command's stamp, kind and flags.
 const HEAD_LEN: usize = 10;

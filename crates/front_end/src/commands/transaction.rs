@@ -11,7 +11,7 @@ use crate::commands::keys;
 use crate::partitions::Partitions;
 use crate::shared;
 use crate::state::transaction::{MAX_OWN, Transaction};
-use crate::state::watched::WatchList;
+use crate::state::watched_keys::WatchList;
 
 /// A client may watch this many keys: a quarter of those that a partition watches before it drops
 /// the oldest.

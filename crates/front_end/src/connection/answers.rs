@@ -18,7 +18,7 @@ use crate::pubsub::jobs::Job;
 use crate::pubsub::survey::{Question, Survey};
 use crate::resp::Writer;
 use crate::shared::Shared;
-use crate::state::watched::Watched;
+use crate::state::watched_keys::Watched;
 use crate::turns::LOOK_UP;
 
 /// The answer if the replicated application is no key-value store.

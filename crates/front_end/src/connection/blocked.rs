@@ -3,7 +3,7 @@
 
 use crate::pubsub::survey::Question;
 use crate::pubsub::task::Task;
-use crate::state::ask::Ask;
+use crate::state::client_query::Ask;
 use crate::waits::waiting::Waiting;
 
 /// What a connection waits for before it executes its next command.

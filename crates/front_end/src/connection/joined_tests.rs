@@ -11,7 +11,7 @@ use crate::connection::turn_tests::{connection, native};
 use crate::connection::{Connection, Sink};
 use crate::log::lane::{LaneSession, Logged};
 use crate::shared::Shared;
-use crate::state::once::Once;
+use crate::state::named_command::Once;
 
 /// A log that notes what it is sent: the request's number, and its bytes.
 #[derive(Default)]

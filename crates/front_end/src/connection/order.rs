@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::partitions::Partitions;
 use crate::settings::Order;
 use crate::shared::Shared;
-use crate::state::once::Once;
+use crate::state::named_command::Once;
 
 /// The way from a connection to the log.
 pub(crate) trait Sink {

@@ -17,7 +17,7 @@ use crate::partitions::Partitions;
 use crate::pubsub::task::Task;
 use crate::resp::{Limits, Request, Writer};
 use crate::shared::{self, Shared};
-use crate::state::once::Once;
+use crate::state::named_command::Once;
 use crate::state::transaction::Transaction;
 
 const NUMBERED_FOR_ALL: &str =

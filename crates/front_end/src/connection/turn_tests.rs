@@ -23,7 +23,7 @@ use crate::resp::Writer;
 use crate::settings::{Neighbour, Order};
 use crate::shared::Shared;
 use crate::state::client::Client;
-use crate::state::once::Once;
+use crate::state::named_command::Once;
 use crate::state::transaction::MAX_OWN;
 use crate::turns::{MOST_STEPS, Turn};
 use crate::users::{Access, ReadAccess, Users};

@@ -12,7 +12,7 @@ use replica::Status;
 use replica::parts::{self, Progress, Sending};
 
 use crate::partitions::Partitions;
-use crate::state::once::Once;
+use crate::state::named_command::Once;
 
 /// The number of answers that a session keeps, and so the number of commands that may be in flight
 /// in it.

@@ -17,7 +17,7 @@ use replica::parts::{self, Part, Progress, Sending};
 
 use crate::log::lane::Logged;
 use crate::log::{Log, Plane};
-use crate::state::once::{Once, is_named};
+use crate::state::named_command::{Once, is_named};
 use crate::state::waiter::Waiter;
 
 /// The number of answers that a name's session keeps in each partition; a command that is sent

@@ -8,8 +8,8 @@ use crate::commands::acl;
 use crate::connection::Connection;
 use crate::log::Plane;
 use crate::server::Server;
-use crate::state::ask::{Ask, Listed};
 use crate::state::client::Client;
+use crate::state::client_query::{Ask, Listed};
 use crate::turns::LOOK_UP;
 
 /// The answer to a connection's question about all clients.

@@ -10,7 +10,7 @@ use crate::log::lane::{Logged, SESSION_WINDOW};
 use crate::log::names::Names;
 use crate::log::reads::ReadQueue;
 use crate::log::{Log, Plane};
-use crate::state::once::{self, Once};
+use crate::state::named_command::{self, Once};
 use crate::state::waiter::Waiter;
 
 /// The sessions, open or asked for, and the connections to which they belong.
@@ -31,7 +31,7 @@ impl Routes {
 
     /// Draws the nonce for a session.
     pub fn draw_nonce(&mut self) -> u64 {
-        once::unnamed(self.nonces.draw())
+        named_command::unnamed(self.nonces.draw())
     }
 
     /// Draws the nonce for a session that a connection asks for.

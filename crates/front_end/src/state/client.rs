@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::state::once::Once;
+use crate::state::named_command::Once;
 use crate::state::silence::Silence;
 use crate::state::subscriptions::{NameKind, Subscriptions};
 use crate::state::transaction::Transaction;
 use crate::state::waiter::Waiter;
-use crate::state::watched::WatchList;
+use crate::state::watched_keys::WatchList;
 use crate::users::User;
 
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";

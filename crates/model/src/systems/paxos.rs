@@ -5,7 +5,7 @@
 //! `start.rs`: how a cluster begins; `step.rs`: what an actor makes of a message; `once.rs`: what
 //! happens at most once.
 
-mod once;
+mod one_time_events;
 mod start;
 mod step;
 

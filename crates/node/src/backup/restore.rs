@@ -22,7 +22,7 @@ use crate::roles::replica::{Note, OpenApplication, lock_directory};
 use crate::store::LostStore;
 use crate::transfer::copy::{INTO, under_another_name};
 use crate::transfer::incoming::{self, Head, Incoming};
-use crate::transfer::linked::write_parts;
+use crate::transfer::linked_copy::write_parts;
 
 /// The temporary directory, in `data` of the cluster file.
 const SCRATCH: &str = "restoring";

@@ -31,7 +31,7 @@ pub struct DpdkPlane {
 
 /// Returns the path of the library that reaches DPDK, or an error with the remedy if there is none.
 pub fn library() -> Result<PathBuf, String> {
-    let found = loader::built::directory(DIR_VARIABLE, "dpdk", LIBRARY)?;
+    let found = loader::program_files::directory(DIR_VARIABLE, "dpdk", LIBRARY)?;
     found.map(|directory| directory.join(LIBRARY)).ok_or_else(|| {
         format!(
             "there is no library for DPDK: install DPDK (apt-get install libdpdk-dev) and build it \

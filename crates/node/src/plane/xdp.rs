@@ -80,7 +80,7 @@ impl KernelKeys {
     }
 
     /// Follows the key file. Returns the new keys if the file was replaced.
-    pub fn follow(&mut self) -> Result<Option<Arc<Keyring>>, Error> {
+    pub fn reload(&mut self) -> Result<Option<Arc<Keyring>>, Error> {
         let (Some(newer), Some(keyring)) = (self.keys.newer(), &self.keyring) else {
             return Ok(None);
         };
@@ -291,7 +291,7 @@ impl Handler for XdpPlane {
 
     /// Follows changes of the key file and of the members' hardware addresses.
     fn refresh(&mut self) {
-        match self.keys.follow() {
+        match self.keys.reload() {
             Ok(None) => {}
             Ok(Some(keyring)) => {
                 self.senders.use_keys(keyring.clone());

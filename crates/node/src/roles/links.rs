@@ -17,7 +17,7 @@ use crate::auth::{Keyring, Keys, Signer};
 use crate::cluster_file::{ClusterFile, Group, Node};
 use crate::counters::Counters;
 use crate::plane::{SendBatch, Sends};
-use crate::refused::Refused;
+use crate::refused_packets::RefusedPackets;
 use crate::trace::Recorder;
 
 /// The addresses of nodes, as one group sees them.
@@ -139,7 +139,7 @@ fn is_foreign(reason: Reason) -> bool {
 
 /// A role's connection to all other nodes on the data plane.
 pub struct Links {
-    groups: Vec<Linked>,
+    groups: Vec<LinkedGroup>,
     /// The index of the group of the last packet, to which nearly all sent packets belong.
     latest: usize,
     /// The address from which the packet in hand came; `None` at a timer.
@@ -150,11 +150,11 @@ pub struct Links {
     leaving: GroupCommit<SendBatch>,
     /// The counters of packets that came in and went out.
     pub counters: Counters,
-    refused: Refused,
+    refused: RefusedPackets,
 }
 
 /// The part of one group.
-struct Linked {
+struct LinkedGroup {
     id: GroupId,
     directory: Directory,
     trace: Recorder,
@@ -164,7 +164,7 @@ impl Links {
     /// Opens the links of all groups, in the order of the cluster file.
     pub fn open(cluster: &ClusterFile, node: &Node) -> Result<Links, Error> {
         let groups = cluster.groups.iter();
-        let groups = groups.map(|group| Linked::open(cluster, node, group, None));
+        let groups = groups.map(|group| LinkedGroup::open(cluster, node, group, None));
         Links::of(cluster, groups)
     }
 
@@ -175,13 +175,13 @@ impl Links {
         group: &Group,
         pid: PartitionId,
     ) -> Result<Links, Error> {
-        let group = Linked::open(cluster, node, group, Some(pid));
+        let group = LinkedGroup::open(cluster, node, group, Some(pid));
         Links::of(cluster, std::iter::once(group))
     }
 
     fn of(
         cluster: &ClusterFile,
-        groups: impl Iterator<Item = Result<Linked, Error>>,
+        groups: impl Iterator<Item = Result<LinkedGroup, Error>>,
     ) -> Result<Links, Error> {
         Ok(Links {
             asker: NODES,
@@ -191,7 +191,7 @@ impl Links {
             sender: None,
             leaving: GroupCommit::default(),
             counters: Counters::default(),
-            refused: Refused::new(cluster, |node| node.address),
+            refused: RefusedPackets::new(cluster, |node| node.address),
         })
     }
 
@@ -379,14 +379,14 @@ impl Links {
     }
 }
 
-impl Linked {
+impl LinkedGroup {
     fn open(
         cluster: &ClusterFile,
         node: &Node,
         group: &Group,
         pid: Option<PartitionId>,
-    ) -> Result<Linked, Error> {
-        Ok(Linked {
+    ) -> Result<LinkedGroup, Error> {
+        Ok(LinkedGroup {
             id: group.id,
             directory: Directory::new(cluster, node, group),
             trace: Recorder::open(cluster, node, group, pid)?,

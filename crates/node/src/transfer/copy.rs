@@ -13,7 +13,7 @@ use replica::storage::{private_directory, sync_directory_of};
 
 use super::client::{Interrupt, Peer};
 use super::incoming::{Head, Incoming};
-use super::linked::Linked;
+use super::linked_copy::LinkedCopy;
 use super::wire::Trust;
 use super::{Patience, Question, incoming};
 use crate::Error;
@@ -141,7 +141,7 @@ pub fn put(
     let refused = |e: io::Error| Error::new(format!("{}: {e}", from.display()));
     let laid = under_another_name(&into, |into| {
         let deployment = cluster.deployment(node, group);
-        let Some(linked) = Linked::open(from, &deployment)? else {
+        let Some(linked) = LinkedCopy::open(from, &deployment)? else {
             return lay(from, into, cluster, node, group);
         };
         let settings = |pid| Partition::of(cluster, node, group, pid).settings();

@@ -8,7 +8,7 @@
 
 #![allow(dead_code)]
 
-mod shown;
+mod role_state;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -549,15 +549,15 @@ impl Device for P4Device {
     }
 
     fn state(&self, pid: PartitionId) -> Option<State> {
-        shown::state(&mut self.role.borrow_mut(), self.setup.role, pid)
+        role_state::state(&mut self.role.borrow_mut(), self.setup.role, pid)
     }
 
     fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotState> {
-        shown::slot(&mut self.role.borrow_mut(), self.setup.role, pid, inst)
+        role_state::slot(&mut self.role.borrow_mut(), self.setup.role, pid, inst)
     }
 
     fn fingerprint(&self) -> String {
-        shown::fingerprint(&mut self.role.borrow_mut(), &self.setup)
+        role_state::fingerprint(&mut self.role.borrow_mut(), &self.setup)
     }
 }
 

@@ -14,8 +14,8 @@ use paxos::{Configuration, Epoch, Instance, Learner, PartitionId, To, Verdict};
 use sim::script::{self, Device, Setup, SlotState, State};
 
 use crate::model::{Cycles, Model, Stream, compile};
+use crate::role_state;
 use crate::settings;
-use crate::shown;
 
 /// The addresses of members and their switch.
 pub const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
@@ -234,14 +234,14 @@ impl Device for FpgaDevice {
     }
 
     fn state(&self, pid: PartitionId) -> Option<State> {
-        shown::state(&mut self.role.borrow_mut(), self.setup.role, pid)
+        role_state::state(&mut self.role.borrow_mut(), self.setup.role, pid)
     }
 
     fn slot(&self, pid: PartitionId, inst: Instance) -> Option<SlotState> {
-        shown::slot(&mut self.role.borrow_mut(), self.setup.role, pid, inst)
+        role_state::slot(&mut self.role.borrow_mut(), self.setup.role, pid, inst)
     }
 
     fn fingerprint(&self) -> String {
-        shown::fingerprint(&mut self.role.borrow_mut(), &self.setup)
+        role_state::fingerprint(&mut self.role.borrow_mut(), &self.setup)
     }
 }

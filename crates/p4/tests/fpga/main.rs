@@ -11,7 +11,7 @@ mod model;
 mod numbers;
 #[path = "../../../loader/tests/common/random.rs"]
 mod random;
+#[path = "../common/role_state.rs"]
+mod role_state;
 mod scripts;
 mod settings;
-#[path = "../common/shown.rs"]
-mod shown;

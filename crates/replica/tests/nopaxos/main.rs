@@ -11,8 +11,8 @@ mod answers;
 mod clients;
 mod hosts;
 mod random;
+mod rollback;
 mod sessions;
-mod taken_back;
 
 use common::*;
 use paxos::acceptor::Start;

@@ -6,7 +6,7 @@
 //! the records that the controller's store takes, and what clients were told. They never look into
 //! a role.
 
-mod beginnings;
+mod epoch_beginnings;
 mod execution;
 mod order;
 mod ordered;
@@ -19,7 +19,7 @@ use std::fmt;
 
 use paxos::Time;
 
-pub use beginnings::Beginnings;
+pub use epoch_beginnings::Beginnings;
 pub use execution::{ClientKnowledge, Executions, OpInfo, Read};
 pub use order::has_no_circle;
 pub use ordered::Ordered;

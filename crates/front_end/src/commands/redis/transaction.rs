@@ -12,7 +12,7 @@ use crate::commands::{channels, memory_limit, transaction};
 use crate::native::Native;
 use crate::partitions::Partitions;
 use crate::pubsub::blanks::Blank;
-use crate::state::watched;
+use crate::state::watched_keys;
 
 pub(crate) fn queue(call: &mut Call<'_>, native: &Native, named: Option<&Spec>) {
     let found = native.catalogue().find_of(named, call.args);
@@ -125,7 +125,7 @@ fn is_pubsub(args: &[&[u8]]) -> bool {
     args[0].eq_ignore_ascii_case(b"pubsub")
 }
 
-fn as_watched(of: &watched::Watched) -> Watched<'_> {
+fn as_watched(of: &watched_keys::Watched) -> Watched<'_> {
     Watched {
         key: &of.key,
         version: of.version,

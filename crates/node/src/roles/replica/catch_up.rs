@@ -355,7 +355,7 @@ impl Thread {
         let head = incoming.head;
         incoming::remove(&self.incoming)?;
         info!(%from, positions = ?head.positions, "another replica's state is in place");
-        self.follow(peer, &head)?;
+        self.replay_log(peer, &head)?;
         let seconds = begun.elapsed().as_secs_f32();
         info!(seconds, "has caught up");
         Ok(())
@@ -462,7 +462,7 @@ impl Thread {
 
     /// Has the workers execute what the source has decided after its state, until none needs more. They take turns,
     /// since one may have to wait for another one, even for one that was near its source before. [X-LOG]
-    fn follow(&self, peer: &mut Peer, head: &Head) -> Result<(), Missed> {
+    fn replay_log(&self, peer: &mut Peer, head: &Head) -> Result<(), Missed> {
         let mut all: Vec<_> = head
             .positions
             .iter()

@@ -3,7 +3,7 @@
 //!
 //! | in the directory of the cluster file, below the node's name | |
 //! |---|---|
-//! | `copy-`number | a copy, whole and on the disk: of links ([`linked`]), or of parts ([`copy::make`]) |
+//! | `copy-`number | a copy, whole and on the disk: of links ([`linked_copy`]), or of parts ([`copy::make`]) |
 //! | `copy-`number`.unfinished` | one that was being made, or removed |
 //!
 //! An error costs only the copy: it is logged and shown in `status`, and the copy is tried again.
@@ -26,7 +26,7 @@ use crate::Error;
 use crate::cluster_file::{ClusterFile, CopySettings, Group, Node};
 use crate::lock::lock;
 use crate::transfer::client::Interrupt;
-use crate::transfer::{copy, incoming, linked};
+use crate::transfer::{copy, incoming, linked_copy};
 
 /// The longest time until the next attempt after a copy that failed.
 const RETRY: Duration = Duration::from_secs(30);
@@ -216,13 +216,13 @@ impl Maker {
         let from =
             (0..self.group.partitions).map(|pid| self.cluster.partition_dir(&self.node, pid));
         let from: Vec<_> = from.collect();
-        let possible = linked::possible(&from, &self.directory);
+        let possible = linked_copy::possible(&from, &self.directory);
         if !possible.map_err(|e| failed(e.to_string()))? {
             return Ok(None);
         }
         let deployment = self.cluster.deployment(&self.node, &self.group);
         let make = |links| {
-            let made = copy::under_another_name(to, |to| linked::make(&deployment, links, to));
+            let made = copy::under_another_name(to, |to| linked_copy::make(&deployment, links, to));
             made.map_err(|e| e.to_string())
         };
         self.state.link(make).map_err(failed)

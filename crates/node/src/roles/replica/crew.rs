@@ -14,7 +14,7 @@ use crate::plane::SendBatch;
 
 use super::super::control_loop::Turn;
 use super::super::rotation::{Door, Polled};
-use super::followed::Followed;
+use super::node_protocol::NodeProtocol;
 use super::waker::Waker;
 use super::worker_thread::{HandedOn, WorkerThread};
 
@@ -56,7 +56,7 @@ pub(super) struct Crew<G> {
     failed: Result<(), Error>,
 }
 
-impl<G: Followed> Crew<G> {
+impl<G: NodeProtocol> Crew<G> {
     pub fn new(
         mut workers: Vec<WorkerThread<G>>,
         woken: Waker,
@@ -221,7 +221,7 @@ struct Seated<G> {
     tell: mpsc::Sender<Result<(), Error>>,
 }
 
-impl<G: Followed> Polled for Seated<G> {
+impl<G: NodeProtocol> Polled for Seated<G> {
     fn turn(&mut self, _: bool) -> Result<Turn, Error> {
         let crew = &mut self.crew;
         if crew.stop.is_requested() || crew.workers.is_empty() {

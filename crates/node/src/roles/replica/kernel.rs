@@ -93,7 +93,7 @@ impl KernelLearner {
 
     /// Takes new keys from the key file, if it was replaced.
     pub fn follow_keys(&self) {
-        if let Err(why) = self.keys.borrow_mut().follow() {
+        if let Err(why) = self.keys.borrow_mut().reload() {
             warn!("plane: the learner's program has its old keys: {why}");
         }
     }
@@ -172,7 +172,7 @@ impl Decisions {
     }
 
     /// Sets the instance below which votes are stale. It takes no system call.
-    pub fn follow(&mut self, next: Instance, wants_votes: bool) {
+    pub fn set_floor(&mut self, next: Instance, wants_votes: bool) {
         self.windows.set_floor(self.pid, next);
         let show = wants_votes || self.shows_all;
         if show != self.shown {

@@ -11,8 +11,8 @@ use paxos::nopaxos::stored::Saved;
 use paxos::nopaxos::{Loaded, Replica};
 use replica::{Application, Worker};
 
-use super::followed::Followed;
 use super::memory::note_refused;
+use super::node_protocol::NodeProtocol;
 use super::partition::Partition;
 use crate::Error;
 use crate::roles::wal::{
@@ -30,7 +30,7 @@ pub struct ReplicaLog {
 impl ReplicaLog {
     /// Opens the log in `path`, and has `worker` continue from its contents. There is no log at the
     /// first start of a memory; later a missing log is an error.
-    pub fn open<G: Followed>(
+    pub fn open<G: NodeProtocol>(
         partition: Partition<'_>,
         path: &Path,
         start: Start,

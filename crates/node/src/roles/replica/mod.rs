@@ -17,12 +17,12 @@ mod control_thread;
 mod copies;
 mod crew;
 mod digests;
-mod followed;
 mod handing_out;
 mod kernel;
 mod logged;
 mod mailbox;
 mod memory;
+mod node_protocol;
 mod orders;
 mod outbox;
 mod partition;
@@ -56,12 +56,12 @@ use self::control_thread::{Numbers, ReplicaControl};
 use self::copies::Copies;
 use self::crew::{Crew, Working};
 use self::digests::Digests;
-use self::followed::Followed;
 use self::handing_out::{HandingOut, readers, reads};
 use self::kernel::KernelLearner;
 use self::mailbox::{Mailbox, mailbox};
 use self::memory::Memory;
 pub(crate) use self::memory::forget_log;
+use self::node_protocol::NodeProtocol;
 pub(crate) use self::partition::Partition;
 use self::relaying::Relaying;
 use self::waker::waker_pair;
@@ -197,7 +197,7 @@ pub(crate) fn run(
     }
 }
 
-fn serve<G: Followed>(
+fn serve<G: NodeProtocol>(
     cluster: &ClusterFile,
     node: &Node,
     group: &Group,

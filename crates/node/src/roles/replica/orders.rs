@@ -8,7 +8,7 @@ use paxos::Instance;
 use replica::application::Reader;
 use replica::{Link, Replayed, Restore, Restored, Snapshot};
 
-use super::followed::Followed;
+use super::node_protocol::NodeProtocol;
 use super::worker_thread::WorkerThread;
 use crate::Error;
 use crate::transfer::served_state::Keeper;
@@ -61,7 +61,7 @@ pub struct Waiting {
     durable: Option<Sender<()>>,
 }
 
-impl<G: Followed> WorkerThread<G> {
+impl<G: NodeProtocol> WorkerThread<G> {
     pub(super) fn obey(&mut self, order: Order) -> Result<(), Error> {
         let now = self.now();
         // Those who asked may have gone meanwhile.

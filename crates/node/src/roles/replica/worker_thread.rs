@@ -21,10 +21,10 @@ use tracing::{Span, error_span, warn};
 use super::Services;
 use super::checkpoint_mark::CheckpointMark;
 use super::control_thread::Ask;
-use super::followed::Followed;
 use super::kernel::Decisions;
 use super::logged::ReplicaLog;
 use super::mailbox::{Mailbox, Siblings};
+use super::node_protocol::NodeProtocol;
 use super::orders::{Order, Waiting};
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
@@ -106,7 +106,7 @@ pub struct WorkerHandle {
 impl WorkerHandle {
     /// Opens the application, and returns an error if that fails. The thread that the mailbox wakes must serve the
     /// worker.
-    pub(super) fn open<G: Followed>(
+    pub(super) fn open<G: NodeProtocol>(
         partition: Partition<'_>,
         services: &Services,
         io: WorkerIo,
@@ -195,7 +195,7 @@ const MAX_PENDING_REPLIES: usize = 512;
 const MAX_DECISIONS: usize = 512;
 
 /// Opens the state of a partition, or returns an error if part of what was reported as durable is missing.
-pub fn open_worker<G: Followed>(
+pub fn open_worker<G: NodeProtocol>(
     partition: Partition<'_>,
     services: &Services,
 ) -> Result<Worker<Box<dyn Application>, G>, Error> {
@@ -215,7 +215,7 @@ pub fn open_worker<G: Followed>(
     open().map_err(|e| partition.failed(e))
 }
 
-impl<G: Followed> WorkerThread<G> {
+impl<G: NodeProtocol> WorkerThread<G> {
     fn open(
         partition: Partition<'_>,
         services: &Services,
@@ -371,7 +371,7 @@ impl<G: Followed> WorkerThread<G> {
         // Votes must come to the socket before the answers to the next questions of a repair do.
         if let Some(decisions) = &mut self.decisions {
             let wants_votes = self.worker.agreement_status().wants_votes;
-            decisions.follow(self.worker.next(), wants_votes);
+            decisions.set_floor(self.worker.next(), wants_votes);
         }
         self.grant_wishes();
         Ok(())
@@ -707,7 +707,7 @@ impl<G: Followed> WorkerThread<G> {
     }
 }
 
-fn store<G: Followed>(
+fn store<G: NodeProtocol>(
     log: &mut Option<ReplicaLog>,
     worker: &mut Worker<Box<dyn Application>, G>,
 ) -> Result<(), Error> {
@@ -752,7 +752,7 @@ impl HandedOn {
 }
 
 /// Returns the position of a worker for other threads.
-fn stand<G: Followed>(worker: &Worker<Box<dyn Application>, G>) -> WorkerPosition {
+fn stand<G: NodeProtocol>(worker: &Worker<Box<dyn Application>, G>) -> WorkerPosition {
     WorkerPosition {
         next: worker.settled(),
         committed: worker.committed(),

@@ -3,11 +3,11 @@
 
 use serde_json::{Value, json};
 
-use super::super::followed::Followed;
+use super::super::node_protocol::NodeProtocol;
 use super::super::promises;
 use super::WorkerThread;
 
-impl<G: Followed> WorkerThread<G> {
+impl<G: NodeProtocol> WorkerThread<G> {
     /// Returns the status of the partition.
     pub(super) fn status(&mut self) -> Value {
         let statistics = self.worker.statistics();

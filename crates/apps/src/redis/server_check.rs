@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keeps a replica whose server isn't the [agreed](super::agreed) one from executing what the
-//! others execute differently.
+//! Keeps a replica whose server isn't the [agreed](super::agreed_server) one from executing what
+//! the others execute differently.
 //!
 //! ```text
 //!  the server is ─┬─ the agreed one ─────────────────────> executes

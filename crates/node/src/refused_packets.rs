@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const MAX_SENDERS: usize = 32;
 
 /// The refused packets of one socket.
-pub(crate) struct Refused {
+pub(crate) struct RefusedPackets {
     /// The addresses of the other members.
     members: Vec<(SocketAddr, String)>,
     senders: BTreeMap<(&'static str, Sender), Count>,
@@ -48,12 +48,12 @@ struct Line {
     is_of_many: bool,
 }
 
-impl Refused {
+impl RefusedPackets {
     /// Returns the counts of a socket that has received nothing yet. `address` returns where the
     /// packets of a member come from.
-    pub fn new(cluster: &ClusterFile, address: impl Fn(&Node) -> SocketAddr) -> Refused {
+    pub fn new(cluster: &ClusterFile, address: impl Fn(&Node) -> SocketAddr) -> RefusedPackets {
         let nodes = cluster.nodes.iter();
-        Refused {
+        RefusedPackets {
             members: nodes.map(|n| (address(n), n.name.clone())).collect(),
             senders: BTreeMap::new(),
             others: None,
@@ -173,8 +173,8 @@ mod tests {
         crate::cluster_file::parse(text, "cluster.toml").unwrap()
     }
 
-    fn refused() -> Refused {
-        Refused::new(&cluster(), |node| node.control)
+    fn refused() -> RefusedPackets {
+        RefusedPackets::new(&cluster(), |node| node.control)
     }
 
     #[test]

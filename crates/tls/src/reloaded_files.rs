@@ -20,7 +20,7 @@ pub(crate) trait Certificates {
 }
 
 /// A value that is made from such files, and follows them.
-pub(crate) struct Followed<F, T> {
+pub(crate) struct ReloadedFiles<F, T> {
     files: F,
     make: fn(&F) -> Result<T, Error>,
     stamps: Vec<Option<Stamp>>,
@@ -29,12 +29,12 @@ pub(crate) struct Followed<F, T> {
     in_trouble: bool,
 }
 
-impl<F: Certificates, T: Clone> Followed<F, T> {
+impl<F: Certificates, T: Clone> ReloadedFiles<F, T> {
     /// Makes the value from the current files.
-    pub fn open(files: F, make: fn(&F) -> Result<T, Error>) -> Result<Followed<F, T>, Error> {
+    pub fn open(files: F, make: fn(&F) -> Result<T, Error>) -> Result<ReloadedFiles<F, T>, Error> {
         // If a file is replaced after this, it is read again.
         let stamps = stamps(&files);
-        Ok(Followed {
+        Ok(ReloadedFiles {
             now: make(&files)?,
             files,
             make,

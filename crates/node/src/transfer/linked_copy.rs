@@ -80,15 +80,15 @@ pub fn make(of: &Deployment, links: Vec<(Instance, Link)>, to: &Path) -> io::Res
 }
 
 /// A copy made of hard links.
-pub struct Linked {
+pub struct LinkedCopy {
     directory: PathBuf,
     positions: Vec<Instance>,
 }
 
-impl Linked {
+impl LinkedCopy {
     /// Opens the copy in a directory; returns `None` if there is no copy of this kind. A copy that
     /// is damaged or belongs to another cluster or group is an error.
-    pub fn open(directory: &Path, of: &Deployment) -> io::Result<Option<Linked>> {
+    pub fn open(directory: &Path, of: &Deployment) -> io::Result<Option<LinkedCopy>> {
         let bytes = match fs::read(directory.join("linked")) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read?,
@@ -112,7 +112,7 @@ impl Linked {
                 of.partitions
             ));
         }
-        Ok(Some(Linked {
+        Ok(Some(LinkedCopy {
             directory: directory.to_owned(),
             positions: body.positions,
         }))

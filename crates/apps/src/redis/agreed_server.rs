@@ -30,14 +30,14 @@ struct Report {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Agreed {
+pub(super) struct AgreedServer {
     /// The agreed server, from the first report on.
     pub server: Option<Fingerprint>,
     /// At most [`MAX_MEMBERS`] reports, by node.
     reports: BTreeMap<u16, Report>,
 }
 
-impl Agreed {
+impl AgreedServer {
     /// Takes the report of a replica whose group is `members`; returns true if the agreed server is
     /// another one now. A replica that doesn't name itself isn't counted.
     pub fn report(&mut self, node: u16, members: &[u16], server: Fingerprint) -> bool {
@@ -117,7 +117,7 @@ impl Agreed {
 
     /// Reads it from a snapshot, and returns it with the bytes behind it. Returns `None` if it is
     /// damaged.
-    pub fn parse(bytes: &[u8]) -> Option<(Agreed, &[u8])> {
+    pub fn parse(bytes: &[u8]) -> Option<(AgreedServer, &[u8])> {
         let (len, rest) = bytes.split_first_chunk()?;
         let (server, rest) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
         let server = match server.is_empty() {
@@ -132,7 +132,7 @@ impl Agreed {
             rest = behind;
         }
         let is_sound = reports.len() == usize::from(*count) && reports.len() <= MAX_MEMBERS;
-        is_sound.then_some((Agreed { server, reports }, rest))
+        is_sound.then_some((AgreedServer { server, reports }, rest))
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     const ALL: [u16; 3] = [1, 2, 3];
 
     /// Takes a report of each replica.
-    fn agreed_on(agreed: &mut Agreed, group: &[u16], server: &Fingerprint) {
+    fn agreed_on(agreed: &mut AgreedServer, group: &[u16], server: &Fingerprint) {
         for node in group {
             agreed.report(*node, group, server.clone());
         }
@@ -171,7 +171,7 @@ mod tests {
             server("7.0.15", &[("get", 2)]),
             server("7.2.4", &[("get", 2)]),
         );
-        let mut agreed = Agreed::default();
+        let mut agreed = AgreedServer::default();
         assert!(agreed.report(1, &ALL, old.clone()));
         assert!(!agreed.report(2, &ALL, old.clone()));
         assert!(!agreed.report(3, &ALL, old.clone()));
@@ -190,7 +190,7 @@ mod tests {
     fn nobody_alone_takes_others_out_of_the_group() {
         let (old, new) = (server("7.0.15", &[]), server("none", &[]));
         let agreed = || {
-            let mut agreed = Agreed::default();
+            let mut agreed = AgreedServer::default();
             agreed_on(&mut agreed, &ALL, &old);
             agreed
         };
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn strangers_fill_no_memory_and_take_nobodys_place() {
         let (old, new) = (server("7.0.15", &[]), server("7.2.4", &[]));
-        let mut agreed = Agreed::default();
+        let mut agreed = AgreedServer::default();
         agreed_on(&mut agreed, &ALL, &old);
         for node in 4..1_000 {
             assert!(!agreed.report(node, &[node], new.clone()));
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_new_replica_may_speak_before_the_others_know_of_it() {
         let (old, new) = (server("7.0.15", &[]), server("7.2.4", &[]));
-        let mut agreed = Agreed::default();
+        let mut agreed = AgreedServer::default();
         agreed_on(&mut agreed, &ALL, &old);
         for node in [4, 2, 3] {
             assert_eq!(agreed.report(node, &[2, 3, 4], new.clone()), node == 3);
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_group_that_shrinks_waits_for_those_that_stay() {
         let (old, new) = (server("7.0.15", &[]), server("7.2.4", &[]));
-        let mut agreed = Agreed::default();
+        let mut agreed = AgreedServer::default();
         agreed_on(&mut agreed, &[1, 2, 3, 4, 5], &old);
         for node in 1..=3 {
             assert_eq!(agreed.report(node, &ALL, new.clone()), node == 3);
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn who_has_left_the_group_has_no_say() {
         let (old, new) = (server("7.0.15", &[]), server("7.2.4", &[]));
-        let mut agreed = Agreed::default();
+        let mut agreed = AgreedServer::default();
         agreed.report(1, &ALL, old.clone());
         agreed.report(2, &ALL, new.clone());
         agreed.report(3, &ALL, new.clone());
@@ -261,15 +261,18 @@ mod tests {
 
     #[test]
     fn a_snapshot_has_everything() {
-        let mut agreed = Agreed::default();
+        let mut agreed = AgreedServer::default();
         for _ in 0..2 {
             let mut bytes = Vec::new();
             agreed.emit(&mut bytes);
             for end in 0..bytes.len() {
-                assert_eq!(Agreed::parse(&bytes[..end]), None);
+                assert_eq!(AgreedServer::parse(&bytes[..end]), None);
             }
             bytes.push(7);
-            assert_eq!(Agreed::parse(&bytes), Some((agreed.clone(), &[7][..])));
+            assert_eq!(
+                AgreedServer::parse(&bytes),
+                Some((agreed.clone(), &[7][..]))
+            );
             agreed.report(1, &ALL, server("7.0.15", &[("get", 2)]));
             agreed.report(2, &ALL, server("7.2.4", &[]));
         }

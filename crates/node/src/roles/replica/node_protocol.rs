@@ -9,7 +9,7 @@ use replica::{Agreement, EpochView, NoPaxos, Paxos};
 use serde_json::{Value, json};
 
 /// A protocol of replicas that nodes can run.
-pub trait Followed: Agreement + Send + 'static {
+pub trait NodeProtocol: Agreement + Send + 'static {
     /// Returns the part of a view's epochs that concerns the worker of a partition; empty if they
     /// aren't of this protocol.
     fn epochs(view: &View, pid: PartitionId) -> Vec<Self::EpochView>;
@@ -48,7 +48,7 @@ pub trait Followed: Agreement + Send + 'static {
 /// With Paxos the acceptors remember what replicas need.
 const NO_MEMORY: &str = "replicas of this protocol have no logs of their own";
 
-impl Followed for Paxos {
+impl NodeProtocol for Paxos {
     fn epochs(view: &View, _: PartitionId) -> Vec<EpochView> {
         view.begun_epochs().map(epoch_view).collect()
     }
@@ -61,7 +61,7 @@ pub fn epoch_view(epoch: &EpochRecord) -> EpochView {
     }
 }
 
-impl Followed for NoPaxos {
+impl NodeProtocol for NoPaxos {
     /// Returns the sessions, including those that have not begun, since nothing is concluded from
     /// sessions with a gap. [F-TOLD]
     fn epochs(view: &View, pid: PartitionId) -> Vec<Self::EpochView> {

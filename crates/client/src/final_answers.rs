@@ -10,7 +10,7 @@ use paxos::{Deployment, Epoch, Header, MsgType, Packet, PartitionId, Reason};
 use crate::error::Error;
 
 /// Counts the answers and acknowledgements of the replicas until an answer is final.
-pub(crate) struct Counted {
+pub(crate) struct FinalAnswers {
     deployment: Deployment,
     /// One quorum for each partition; empty if every answer is final.
     quorums: Vec<Quorum<Answer>>,
@@ -23,14 +23,14 @@ pub(crate) struct Counted {
 /// A REPLY that waits for acknowledgements.
 type Answer = (Header, Vec<u8>);
 
-impl Counted {
+impl FinalAnswers {
     /// Returns the state of a client that has not seen a view yet.
-    pub fn new(deployment: Deployment, protocol: Protocol) -> Counted {
+    pub fn new(deployment: Deployment, protocol: Protocol) -> FinalAnswers {
         let partitions: std::ops::Range<PartitionId> = match protocol {
             Protocol::Paxos => 0..0,
             Protocol::NoPaxos => 0..deployment.partitions,
         };
-        Counted {
+        FinalAnswers {
             deployment,
             quorums: partitions.map(Quorum::new).collect(),
             mentioned: 0,
@@ -149,7 +149,7 @@ mod tests {
     }
 
     /// Returns the numbers of the requests that are handed on.
-    fn takes(counted: &mut Counted, header: &Header) -> Vec<u64> {
+    fn takes(counted: &mut FinalAnswers, header: &Header) -> Vec<u64> {
         let mut handed_on = Vec::new();
         let packet = Packet {
             header: *header,
@@ -171,7 +171,7 @@ mod tests {
     /// An answer waits for a follower that has its slot. [K-QUORUM]
     #[test]
     fn an_answer_waits_for_a_follower_that_has_its_slot() {
-        let mut counted = Counted::new(DEPLOYMENT, Protocol::NoPaxos);
+        let mut counted = FinalAnswers::new(DEPLOYMENT, Protocol::NoPaxos);
         let session = record(1, 5);
         let view = view::first(1);
         // The first leader of partition 1 is the second member.
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn answers_of_paxos_are_final() {
-        let mut counted = Counted::new(DEPLOYMENT, Protocol::Paxos);
+        let mut counted = FinalAnswers::new(DEPLOYMENT, Protocol::Paxos);
         let answer = answer(view::first(1), 31, 0, 1);
         assert_eq!(takes(&mut counted, &answer), [1]);
         counted.learn(&told(&[record(1, 5), record(1, 6)]));
@@ -217,7 +217,7 @@ mod tests {
     /// A session with two lists of members ends the count. [E-ONE]
     #[test]
     fn a_session_with_two_lists_of_members_ends_the_count() {
-        let mut counted = Counted::new(DEPLOYMENT, Protocol::NoPaxos);
+        let mut counted = FinalAnswers::new(DEPLOYMENT, Protocol::NoPaxos);
         counted.learn(&told(&[record(1, 5)]));
         assert!(counted.check().is_ok());
         counted.learn(&told(&[record(1, 6), record(2, 6)]));
