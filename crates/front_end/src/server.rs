@@ -309,7 +309,7 @@ impl<P: Plane> Server<P> {
             self.release_idle_sessions();
             self.tell_others(now);
             self.reads.look(&self.mailbox);
-            self.census.follow(&mut self.reads, &self.shared);
+            self.census.measure(&mut self.reads, &self.shared);
             self.reads.send(&self.mailbox);
             self.log.tick();
         }

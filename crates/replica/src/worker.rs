@@ -238,7 +238,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
             News::Nothing => {}
             News::InHand(value) => self.take(now, &value),
             News::Kept => {
-                self.follow(now);
+                self.on_log_change(now);
                 self.agreement.go_on(now, out);
             }
         }
@@ -257,7 +257,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
         match news {
             News::Nothing => {}
             News::InHand(value) => self.take(now, &value),
-            News::Kept => self.follow(now),
+            News::Kept => self.on_log_change(now),
         }
         verdict
     }
@@ -361,7 +361,7 @@ impl<A: Application, G: Agreement> Worker<A, G> {
 
     /// Follows a change of the log. A replica that acknowledges slots does so first and executes
     /// them when the batch ends.
-    fn follow(&mut self, now: Time) {
+    fn on_log_change(&mut self, now: Time) {
         let speculative = self.agreement.speculative();
         match speculative.is_some_and(|log| log.acknowledges()) {
             true => self.rewind(),

@@ -39,7 +39,7 @@ impl Census {
     }
 
     /// Asks for the number of keys and computes the rate of commands, if a measurement is due.
-    pub fn follow(&mut self, reads: &mut ReadQueue, shared: &Shared) {
+    pub fn measure(&mut self, reads: &mut ReadQueue, shared: &Shared) {
         let now = Instant::now();
         if now < self.due {
             return;

@@ -259,7 +259,7 @@ impl Acceptor {
 
     /// Goes on at the start of `head`, which [`Self::save_head`] wrote of this memory. Refused if
     /// anything but the slots differs from this memory, or if that start is an earlier one.
-    pub fn follow(&mut self, head: &Acceptor) -> Result<(), &'static str> {
+    pub fn continue_at(&mut self, head: &Acceptor) -> Result<(), &'static str> {
         let same = head.nonce == self.nonce
             && head.epoch == self.epoch
             && head.told == self.told

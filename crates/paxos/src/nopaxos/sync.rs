@@ -215,11 +215,11 @@ impl Replica {
             return self.prepare(now, packet, out);
         }
         self.duty.heard = now;
-        self.follow(now, packet, &prepare, out)
+        self.answer_prepare(now, packet, &prepare, out)
     }
 
     /// Applies the no-ops, and answers once this log has all that the leader's has. [Y-APPLY]
-    fn follow(
+    fn answer_prepare(
         &mut self,
         now: Time,
         packet: &Packet<'_>,
@@ -301,7 +301,7 @@ impl Replica {
         self.sent_by_leader(&packet.header)?;
         let max_value = self.settings.deployment.max_value;
         let prepare = SyncPrepare::parse(packet.value, packet.header.inst, max_value)?;
-        self.follow(now, &packet, &prepare, out)
+        self.answer_prepare(now, &packet, &prepare, out)
     }
 
     /// Returns false if the two logs differ although all rules hold, because some slot was stamped

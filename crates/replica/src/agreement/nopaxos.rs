@@ -186,8 +186,8 @@ impl Agreement for NoPaxos {
             }
             _ => self.on_message(now, packet, out),
         };
-        let follows = self.follow(now, out);
-        let news = match follows || verdict == Verdict::Changed {
+        let changed = self.hand_on(now, out);
+        let news = match changed || verdict == Verdict::Changed {
             true => News::Kept,
             false => News::Nothing,
         };
@@ -269,7 +269,7 @@ impl Agreement for NoPaxos {
             let mut out = looped(&self.settings, &mut self.to_self, out);
             self.replica.checkpointed(now, self.durable, &mut out);
         }
-        let followed = self.follow(now, out);
+        let handed_on = self.hand_on(now, out);
         self.adapt_to_reordering(now);
         for slots in self.receiver.missing(now, MAX_MISSING) {
             slots.for_each(|slot| self.replica.dropped(now, slot));
@@ -278,7 +278,7 @@ impl Agreement for NoPaxos {
         let mut looped = looped(&self.settings, &mut self.to_self, out);
         self.replica.tick(now, &mut looped);
         self.ask_sequencer(now, out);
-        self.follow(now, out) || followed || forgets
+        self.hand_on(now, out) || handed_on || forgets
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -458,7 +458,7 @@ impl NoPaxos {
 
     /// Hands over everything that follows from the packets so far: packets of the replica to
     /// itself, and slots that are next. Returns whether anything changed.
-    fn follow(&mut self, now: Time, out: &mut impl Outbox) -> bool {
+    fn hand_on(&mut self, now: Time, out: &mut impl Outbox) -> bool {
         let mut changed = false;
         loop {
             changed |= self.hand_back(now, out);

@@ -103,7 +103,7 @@ impl<'a> LoggedMemory<'a> {
             .map_err(|why| format!("group {group}: {why}"))?;
         match &mut self.acceptors[at] {
             Some(known) if known.nonce() == head.nonce() => {
-                known.follow(&head).map_err(does_not_fit)?;
+                known.continue_at(&head).map_err(does_not_fit)?;
             }
             other => *other = Some(head),
         }

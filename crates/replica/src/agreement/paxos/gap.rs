@@ -48,7 +48,7 @@ impl Gaps {
     }
 
     /// Starts the wait when an instance is open, and stops it when none is.
-    pub fn follow(&mut self, now: Time, next: Instance) {
+    pub fn update_wait(&mut self, now: Time, next: Instance) {
         if next >= self.begun {
             self.due = None;
         } else if self.due.is_none() {
@@ -59,7 +59,7 @@ impl Gaps {
     /// Follows time and `next`, the first instance that isn't executed. Returns the end of the
     /// instances that are old enough, once for each time that the patience runs out.
     pub fn old_below(&mut self, now: Time, next: Instance) -> Option<Instance> {
-        self.follow(now, next);
+        self.update_wait(now, next);
         if self.due? > now {
             return None;
         }
@@ -108,7 +108,7 @@ impl Holes {
     }
 
     /// Starts the wait once there is a hole; `ready` is the first instance that isn't decided.
-    pub fn follow(&mut self, now: Time, ready: Instance) {
+    pub fn update_wait(&mut self, now: Time, ready: Instance) {
         if ready >= self.decided || self.told >= self.decided {
             self.due = None;
         } else if self.due.is_none() {
@@ -119,13 +119,13 @@ impl Holes {
 
     /// Returns the end of the holes that have been there for long enough, once.
     pub fn old_below(&mut self, now: Time, ready: Instance) -> Option<Instance> {
-        self.follow(now, ready);
+        self.update_wait(now, ready);
         if self.due? > now {
             return None;
         }
         self.due = None;
         self.told = self.mark;
-        self.follow(now, ready);
+        self.update_wait(now, ready);
         (ready < self.told).then_some(self.told)
     }
 

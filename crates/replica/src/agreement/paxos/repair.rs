@@ -11,8 +11,8 @@ impl Paxos {
     /// Takes the instances that others have shown to be begun, and starts to wait for them.
     pub(super) fn follow_gaps(&mut self, now: Time) {
         self.gaps.begun_below(self.extent.by_quorum());
-        self.gaps.follow(now, self.next);
-        self.holes.follow(now, self.ready);
+        self.gaps.update_wait(now, self.next);
+        self.holes.update_wait(now, self.ready);
     }
 
     pub(super) fn repair(&mut self, now: Time, out: &mut impl Outbox) {
