@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds the group that an input belongs to. Groups share nothing but the store.
 
-use crate::group::Group;
+use crate::group::GroupControl;
 use crate::status::Status;
 use crate::{ControlOutbox, GroupState, MemberChange, Message, Peer, Settings, Store, StoreError};
 use paxos::{GroupId, NodeId, Packet, Reason, Time, Verdict};
@@ -9,7 +9,7 @@ use paxos::{GroupId, NodeId, Packet, Reason, Time, Verdict};
 /// The controller of a cluster; the crate's documentation describes it.
 pub struct Controller<S> {
     store: S,
-    groups: Vec<Group>,
+    groups: Vec<GroupControl>,
 }
 
 impl<S: Store> Controller<S> {
@@ -25,7 +25,13 @@ impl<S: Store> Controller<S> {
         for group in &settings.groups {
             let state = store.load(group.id)?;
             let seed = seed ^ u64::from(group.id) << 48;
-            groups.push(Group::new(&settings, group.clone(), state, seed, now));
+            groups.push(GroupControl::new(
+                &settings,
+                group.clone(),
+                state,
+                seed,
+                now,
+            ));
         }
         Ok(Controller { store, groups })
     }
@@ -102,12 +108,12 @@ impl<S: Store> Controller<S> {
     /// Returns the reason why this controller must not continue, if there is one. Its process ends
     /// with this message, and nothing is sent any more.
     pub fn alarm(&self) -> Option<&str> {
-        self.groups.iter().find_map(Group::alarm)
+        self.groups.iter().find_map(GroupControl::alarm)
     }
 
     /// Returns when the next [`tick`](Self::tick) is due.
     pub fn next_deadline(&self) -> Time {
-        let due = |group: &Group| group.next_deadline().min(group.knock_deadline());
+        let due = |group: &GroupControl| group.next_deadline().min(group.knock_deadline());
         let deadlines = self.groups.iter().map(due);
         deadlines.min().unwrap_or(Time::MAX)
     }
@@ -117,7 +123,7 @@ impl<S: Store> Controller<S> {
         self.groups
             .iter()
             .find(|g| g.id() == group)
-            .map(Group::state)
+            .map(GroupControl::state)
     }
 
     /// Returns all changes of the cluster's members by command, oldest first.
@@ -152,7 +158,7 @@ impl<S: Store> Controller<S> {
         self.store
     }
 
-    fn find(&mut self, id: GroupId) -> Option<(&mut Group, &mut S)> {
+    fn find(&mut self, id: GroupId) -> Option<(&mut GroupControl, &mut S)> {
         let group = self.groups.iter_mut().find(|g| g.id() == id)?;
         Some((group, &mut self.store))
     }

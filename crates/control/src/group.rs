@@ -4,7 +4,7 @@
 
 mod ahead;
 mod belief;
-mod concerned;
+mod concerned_nodes;
 mod enrol;
 mod evidence;
 mod lanes;
@@ -44,7 +44,7 @@ use session::Complaint;
 use stop::Stopping;
 use view_askers::ViewAskers;
 
-pub(crate) struct Group {
+pub(crate) struct GroupControl {
     settings: GroupSettings,
     timing: Settings,
     deployment: Deployment,
@@ -110,18 +110,18 @@ pub(crate) struct Group {
     memories_at: Time,
 }
 
-impl Group {
+impl GroupControl {
     pub fn new(
         timing: &Settings,
         settings: GroupSettings,
         state: GroupState,
         seed: u64,
         now: Time,
-    ) -> Group {
+    ) -> GroupControl {
         let deployment = settings.deployment(timing);
         let mut random = SplitMix::new(seed);
         let nonce = nonce(&mut random);
-        let mut group = Group {
+        let mut group = GroupControl {
             suspicion: Suspicion::new(
                 deployment,
                 settings.voters().0,

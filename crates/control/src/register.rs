@@ -18,11 +18,11 @@
 
 mod acceptor;
 mod founding;
+mod messages;
 mod proposer;
 mod report;
-mod said;
 
-pub use self::said::{Condition, Hello, Mark, Part, RegisterMessage, Said, Written};
+pub use self::messages::{Condition, Hello, Mark, Part, RegisterMessage, Said, Written};
 
 use self::founding::Collected;
 use self::proposer::Stance;

@@ -3,7 +3,7 @@
 //! candidate has only the newest ones to read. [C-SKIP]
 
 use super::plan::Need;
-use super::{Group, nonce};
+use super::{GroupControl, nonce};
 use crate::message::MemberRecord;
 use crate::{ControlOutbox, EpochRecord, Protocol, Store};
 use paxos::{
@@ -26,7 +26,7 @@ impl Ahead {
     }
 }
 
-impl Group {
+impl GroupControl {
     /// Returns whether a planned epoch should wait, since votes are being read ahead. One that
     /// replaces a leader in trouble never waits.
     pub(super) fn reads_ahead(

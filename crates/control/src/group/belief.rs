@@ -9,7 +9,7 @@
 //! more than any checkpoint shows so far, its answers wait until a checkpoint confirms them.
 //! [C-BELIEF]
 
-use super::Group;
+use super::GroupControl;
 use crate::status::PartitionStatus;
 use paxos::wire::value::{Probe, RangeReport, Rejection};
 use paxos::{Flags, Instance, MsgType, NodeId, Packet, PartitionId, Reason};
@@ -37,7 +37,7 @@ impl Claim {
     }
 }
 
-impl Group {
+impl GroupControl {
     /// Returns an error if a packet of an acceptor must not go to the candidate yet.
     pub(super) fn believe(&mut self, packet: &Packet<'_>) -> Result<(), Reason> {
         let header = &packet.header;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The orders of an epoch in force or being prepared: ProgramLeader and EnableAcceptor.
 
-use super::Group;
+use super::GroupControl;
 use crate::status::FailoverStatus;
 use crate::suspicion::Watched;
 use crate::{ControlOutbox, Message, Peer};
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Instance, Member, Round, Time};
 
-impl Group {
+impl GroupControl {
     /// Repeats ProgramLeader until the leader shows the round, and EnableAcceptor to strangers
     /// until they show one. With `all` it also goes to the other members, since a floor doesn't
     /// show whether they know the replicas whose TRIM counts.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Evidence that a leader or sequencer is dead. [E-EVIDENCE]
 
-use super::Group;
+use super::GroupControl;
 use super::report::role_name;
 use crate::{ControlOutbox, EpochRecord, Store};
 use paxos::wire::value::Probe;
 use paxos::{NodeId, Round, Time};
 
-impl Group {
+impl GroupControl {
     /// Returns when the leader in force is asked next whether its port is still open.
     pub fn knock_deadline(&self) -> Time {
         match self.stamper_on_sockets() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds which instances an epoch gives up when an operator has accepted a loss.
 
-use super::Group;
+use super::GroupControl;
 use super::plan::PROGRAM_PATIENCE;
 use super::report::role_name;
 use crate::state::LEAP;
@@ -17,7 +17,7 @@ pub(super) enum Loss {
     Known(GivenUp),
 }
 
-impl Group {
+impl GroupControl {
     /// Returns the instances to give up when the acceptors' knowledge is lost: everything that no
     /// replica has executed. All acceptors must be there, each in the memory that the new epoch
     /// names, so that no old vote comes back later, and all replicas, since any of them may have

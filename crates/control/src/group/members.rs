@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The list of the members' changes, which the first group's state keeps.
 
-use super::Group;
+use super::GroupControl;
 use crate::{MemberChange, Store};
 use paxos::GroupId;
 
-impl Group {
+impl GroupControl {
     pub fn id(&self) -> GroupId {
         self.settings.id
     }

@@ -2,13 +2,13 @@
 //! Compares memories of acceptors, or of replicas with NOPaxos, that were read from disk
 //! ([`crate::memory`]), and lets them continue or has them emptied.
 
-use super::Group;
+use super::GroupControl;
 use crate::memory::MemoryRecord;
 use crate::{ControlOutbox, GroupState, Message, Peer, Store};
 use paxos::wire::value::Probe;
 use paxos::{NodeId, Time};
 
-impl Group {
+impl GroupControl {
     /// Handles the memory that an acceptor or such a replica has shown. Before the memory may
     /// continue, it must say that it was at the last known start, since a copy that starts often
     /// enough shows a later one; then its start is stored, so that no later controller takes an

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An operator's order to change the leader.
 
-use super::Group;
+use super::GroupControl;
 use super::report::role_name;
 use crate::{ControlOutbox, EpochRecord, Message, Peer};
 use paxos::{Epoch, NodeId, Time};
@@ -26,7 +26,7 @@ pub(super) struct Waiter {
     to: Option<NodeId>,
 }
 
-impl Group {
+impl GroupControl {
     pub(super) fn take_order(
         &mut self,
         now: Time,

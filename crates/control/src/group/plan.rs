@@ -7,7 +7,7 @@
 
 mod first;
 
-use super::Group;
+use super::GroupControl;
 use super::loss::{Loss, torn};
 use super::report::role_name;
 use crate::attempt::{Attempt, Change};
@@ -56,7 +56,7 @@ impl Need {
     }
 }
 
-impl Group {
+impl GroupControl {
     /// Issues an epoch if one is needed, possible, and allowed by the pace.
     pub(super) fn plan(&mut self, now: Time, store: &mut impl Store, out: &mut impl ControlOutbox) {
         if self.resume_session(now, store, out) {

@@ -4,13 +4,13 @@
 //! In a Paxos group a changed list of replicas takes effect only once g+1 of the new ones have in
 //! durable checkpoints what acceptors have forgotten: until then the old ones may hold it alone.
 
-use super::Group;
+use super::GroupControl;
 use crate::message::MemberRecord;
 use crate::{EpochRecord, Protocol};
 use paxos::wire::value::Probe;
 use paxos::{Instance, NodeId, PartitionId};
 
-impl Group {
+impl GroupControl {
     /// Returns the replicas of an epoch with these voters, and g. With NOPaxos they are the voters
     /// themselves. [T-MEMBERS]
     pub(super) fn next_replicas(&self, voters: &[MemberRecord], f: u8) -> (Vec<NodeId>, u8) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The status of a group.
 
-use super::Group;
+use super::GroupControl;
 use crate::Protocol;
 use crate::status::{GroupStatus, MemberStatus};
 use crate::suspicion::Watched;
 use paxos::wire::value::Probe;
 use paxos::{NodeId, Time};
 
-impl Group {
+impl GroupControl {
     pub fn status(&self, now: Time) -> GroupStatus {
         // An old copy of the store doesn't know which epoch is in force.
         let in_force = self.state.in_force().filter(|_| self.stale.is_none());

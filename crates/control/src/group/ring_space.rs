@@ -6,12 +6,12 @@
 //! rings. Then no epoch could become active, even with the replicas back, and without an active one
 //! the replicas can't be repaired.
 
-use super::Group;
+use super::GroupControl;
 use crate::suspicion::Watched;
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Instance, PartitionId};
 
-impl Group {
+impl GroupControl {
     /// Returns an error if another epoch would take too much room. The last half of the slots
     /// beyond the window is kept until enough replicas answer; an operator who would accept a loss
     /// may use one of those slots, so that nothing need be lost. [E-ROOM]

@@ -6,7 +6,7 @@
 //! on, as long as its sequencer and its replicas have the memories that it names; another session
 //! would get no further. [F-RESUME]
 
-use super::Group;
+use super::GroupControl;
 use super::plan::{lacking, listed};
 use crate::attempt::Change;
 use crate::message::MemberRecord;
@@ -30,7 +30,7 @@ pub(super) struct Complaint {
     last: Epoch,
 }
 
-impl Group {
+impl GroupControl {
     // ---- Carrying on -----------------------------------------------------------------------
 
     /// Continues the unfinished session in the store, and returns whether it can be finished.

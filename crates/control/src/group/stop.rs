@@ -8,7 +8,7 @@
 //! epoch follows in any case, even if this process ends, so no replica stays stopped for good.
 //! [G-STOP]
 
-use super::Group;
+use super::GroupControl;
 use crate::suspicion::Watched;
 use crate::{ControlOutbox, Message, Peer, Store};
 use paxos::acceptor::Start;
@@ -28,7 +28,7 @@ pub(super) struct Stopping {
 /// when its process restarts. The start is 0 if the memory isn't stored.
 type Process = (u64, u64);
 
-impl Group {
+impl GroupControl {
     /// Takes the number of an epoch that only stops execution.
     pub(super) fn begin_to_stop(
         &mut self,

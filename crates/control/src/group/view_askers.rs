@@ -2,7 +2,7 @@
 //! Remembers who has lately asked for the view, and tells them the next one without being asked
 //! again. [E-ASKED]
 
-use super::Group;
+use super::GroupControl;
 use crate::{ControlOutbox, Message, Peer};
 use paxos::Time;
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ impl ViewAskers {
     }
 }
 
-impl Group {
+impl GroupControl {
     /// Tells the new view to those who asked lately, since the view that they got may have named a
     /// dead leader.
     pub(super) fn tell_who_asked(&self, now: Time, out: &mut impl ControlOutbox) {

@@ -7,7 +7,7 @@
 //! restored replica complete what one of them has passed and another hasn't, and a replica that
 //! wasn't restored, or from another backup, takes the state of one that was. [G-LEAP] [G-BEHIND]
 
-use super::super::Group;
+use super::super::GroupControl;
 use super::super::report::role_name;
 use crate::message::MemberRecord;
 use crate::state::{GivenUp, LEAP};
@@ -15,7 +15,7 @@ use crate::suspicion::Watched;
 use paxos::wire::value::Probe;
 use paxos::{Instance, NodeId, Round};
 
-impl Group {
+impl GroupControl {
     /// Returns the voters of the first epoch, or an error if one hasn't answered. [E-FIRST]
     pub(super) fn first_voters(&self) -> Result<Vec<MemberRecord>, String> {
         let (role, nodes) = self.settings.voters();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lists the nodes that a group's epochs concern: those of the cluster file, and those that leave.
 
-use super::Group;
+use super::GroupControl;
 use paxos::NodeId;
 use paxos::wire::value::Probe;
 
-impl Group {
+impl GroupControl {
     /// Returns the nodes that are told views.
     pub(super) fn nodes(&self) -> Vec<NodeId> {
         let s = &self.settings;
