@@ -144,7 +144,12 @@ impl Ordered {
     }
 
     /// Members with a say in views, and for what a leader says the leader. [W-WHO] [N-MUTE]
-    fn is_in_it(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
+    fn is_in_it(
+        &mut self,
+        node: NodeId,
+        h: &Header,
+        session: &StoredSession,
+    ) -> Result<(), String> {
         let nonce = self.memories.get(&node).copied();
         let is_told = h.msgtype == MsgType::ViewChange;
         let is_member = |m: &Member| m.node == node && Some(m.nonce) == nonce;
@@ -197,7 +202,7 @@ impl Ordered {
         node: NodeId,
         packet: &Packet<'_>,
         epochs: &Epochs,
-        session: &Session,
+        session: &StoredSession,
     ) -> Result<(), String> {
         let h = &packet.header;
         let Ok(noops) = Noops::parse(packet.value, h.inst, u16::MAX) else {
@@ -227,7 +232,12 @@ impl Ordered {
     /// Returns the possible lists of sessions of which f+1 members each must tell their logs. Any
     /// of these lists will do, since a replica may not have heard yet what the store has.
     /// [W-QUORUM]
-    fn ways_to_begin(&self, view: Round, epochs: &Epochs, own: &Session) -> Vec<Vec<Session>> {
+    fn ways_to_begin(
+        &self,
+        view: Round,
+        epochs: &Epochs,
+        own: &StoredSession,
+    ) -> Vec<Vec<StoredSession>> {
         let epoch = view.epoch();
         let mut ways = Vec::new();
         let is_later = view::number(view) > 0;
@@ -235,7 +245,8 @@ impl Ordered {
             ways.push(vec![own.clone()]);
         }
         let needed = epochs.needed_by(epoch);
-        let mut all: Vec<Session> = needed.iter().filter_map(|c| self.as_session(c)).collect();
+        let mut all: Vec<StoredSession> =
+            needed.iter().filter_map(|c| self.as_session(c)).collect();
         // Nothing was stamped before, so only the session's own members need to be asked.
         let is_first = all
             .iter()
@@ -250,7 +261,12 @@ impl Ordered {
         ways
     }
 
-    fn has_begun(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
+    fn has_begun(
+        &mut self,
+        node: NodeId,
+        h: &Header,
+        session: &StoredSession,
+    ) -> Result<(), String> {
         let known = self.node(h.pid, node);
         if !known.was_told(h.rnd, h.inst) {
             return Err(format!(
@@ -264,7 +280,12 @@ impl Ordered {
 
     /// Notes that a replica's log equals the leader's below a slot. The leader itself doesn't count
     /// as a follower.
-    fn has_synced(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
+    fn has_synced(
+        &mut self,
+        node: NodeId,
+        h: &Header,
+        session: &StoredSession,
+    ) -> Result<(), String> {
         match session.leader(h.rnd, h.pid).node == node {
             true => Ok(()),
             false => self
@@ -275,7 +296,12 @@ impl Ordered {
 
     /// Checks that a replica has everything that its ACK, SYNC_REP or GAP_COMMIT_REP confirms.
     /// [N-ACK] [Y-APPLY] [H-OBEY]
-    fn has_filled(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
+    fn has_filled(
+        &mut self,
+        node: NodeId,
+        h: &Header,
+        session: &StoredSession,
+    ) -> Result<(), String> {
         let stable = self.views(h.pid).stable();
         let known = self.node(h.pid, node);
         known.speaks(h.rnd, h.inst);
@@ -294,7 +320,7 @@ impl Ordered {
 
     /// Checks that a replica that answers has everything up to the slot, and that f others have its
     /// no-ops. [N-ANSWER] [H-NOOP]
-    fn answers(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
+    fn answers(&mut self, node: NodeId, h: &Header, session: &StoredSession) -> Result<(), String> {
         let stable = self.views(h.pid).stable();
         let known = self.node(h.pid, node);
         known
@@ -332,7 +358,12 @@ impl Ordered {
 
     /// Checks that f others have confirmed a point before SYNC_COMMIT makes it stable. [Y-POINT]
     /// [W-STABLE]
-    fn makes_stable(&mut self, node: NodeId, h: &Header, session: &Session) -> Result<(), String> {
+    fn makes_stable(
+        &mut self,
+        node: NodeId,
+        h: &Header,
+        session: &StoredSession,
+    ) -> Result<(), String> {
         let f = usize::from(session.f);
         if !self.node(h.pid, node).was_synced_by(f, h.rnd, h.inst) {
             return Err(format!(
@@ -344,17 +375,17 @@ impl Ordered {
 
     // ---- Sessions
 
-    fn session_of(&self, view: Round, epochs: &Epochs) -> Result<Session, String> {
+    fn session_of(&self, view: Round, epochs: &Epochs) -> Result<StoredSession, String> {
         let found = self.configuration(view.epoch(), epochs);
         found.ok_or_else(|| format!("view {view} is of no session"))
     }
 
-    fn configuration(&self, epoch: Epoch, epochs: &Epochs) -> Option<Session> {
+    fn configuration(&self, epoch: Epoch, epochs: &Epochs) -> Option<StoredSession> {
         self.as_session(epochs.get(epoch)?)
     }
 
-    fn as_session(&self, configuration: &Configuration) -> Option<Session> {
-        Some(Session {
+    fn as_session(&self, configuration: &Configuration) -> Option<StoredSession> {
+        Some(StoredSession {
             epoch: configuration.epoch,
             members: configuration.acceptors.clone(),
             f: configuration.f,
@@ -365,14 +396,14 @@ impl Ordered {
 
 /// A session, as the store has it.
 #[derive(Clone, Debug)]
-struct Session {
+struct StoredSession {
     epoch: Epoch,
     members: Vec<Member>,
     f: u8,
     lead: u16,
 }
 
-impl Session {
+impl StoredSession {
     fn leader(&self, view: Round, pid: PartitionId) -> Member {
         let turn = usize::from(self.lead) + usize::from(pid) + view::number(view) as usize;
         self.members[turn % self.members.len()]

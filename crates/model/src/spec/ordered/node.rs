@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use paxos::wire::nopaxos::{Noops, SyncPrepare};
 use paxos::{Epoch, Flags, Header, Instance, Member, MsgType, NodeId, Packet, Round};
 
-use super::Session;
+use super::StoredSession;
 
 /// A replica's part of one partition, as this module describes.
 #[derive(Default)]
@@ -157,14 +157,15 @@ impl Node {
         h: &Header,
         noops: &Noops<'_>,
         own: Member,
-        ways: &[Vec<Session>],
+        ways: &[Vec<StoredSession>],
     ) -> bool {
         let nothing = Vec::new();
         let told = self.changes.get(&h.rnd).unwrap_or(&nothing);
         (0..=told.len()).any(|n| {
             let some = &told[..n];
             let has = |m: &&Member| **m == own || some.iter().any(|t| t.member == **m);
-            let enough = |s: &Session| s.members.iter().filter(has).count() > usize::from(s.f);
+            let enough =
+                |s: &StoredSession| s.members.iter().filter(has).count() > usize::from(s.f);
             let is_quorum = ways.iter().any(|way| way.iter().all(enough));
             is_quorum && self.makes(some, h, noops)
         })
