@@ -52,7 +52,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     stop.on_signals()?;
     let every = Duration::from_secs_f64(options.every);
     let screen = Screen::open()?;
-    let mut shown = Shown::default();
+    let mut shown = ScreenContents::default();
     while !stop.is_requested() {
         let begun = Instant::now();
         shown.look(&cluster)?;
@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
 
 /// What the screen shows.
 #[derive(Default)]
-struct Shown {
+struct ScreenContents {
     /// The cluster's document at the last look.
     document: Value,
     /// The nodes' states in words, by their names.
@@ -75,7 +75,7 @@ struct Shown {
     past: Vec<f64>,
 }
 
-impl Shown {
+impl ScreenContents {
     fn look(&mut self, cluster: &ClusterFile) -> Result<(), Error> {
         let status = ClusterStatus::take(cluster)?;
         let document = status.to_json()?;

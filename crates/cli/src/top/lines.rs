@@ -4,7 +4,7 @@
 use node::utc;
 use serde_json::Value;
 
-use super::Shown;
+use super::ScreenContents;
 use super::rates::{list, text};
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -38,7 +38,7 @@ impl Look {
 type Line = (Look, String);
 
 /// Returns what draws the screen, cut to a size in lines and columns.
-pub(super) fn screen(shown: &Shown, (rows, columns): (usize, usize)) -> String {
+pub(super) fn screen(shown: &ScreenContents, (rows, columns): (usize, usize)) -> String {
     let lines = lines(shown, columns);
     let room = rows.saturating_sub(1);
     let mut drawn = String::from("\x1b[H");
@@ -56,7 +56,7 @@ pub(super) fn screen(shown: &Shown, (rows, columns): (usize, usize)) -> String {
     drawn + &format!("\x1b[2m{foot}\x1b[0m\x1b[K\x1b[J")
 }
 
-fn lines(shown: &Shown, columns: usize) -> Vec<Line> {
+fn lines(shown: &ScreenContents, columns: usize) -> Vec<Line> {
     let mut lines = vec![head(&shown.document), (Look::Plain, String::new())];
     lines.push(rate_line(shown, columns));
     lines.extend(groups(&shown.document));
@@ -88,7 +88,7 @@ fn head(document: &Value) -> Line {
     (look, format!("WirePaxos {cluster}   {verdict}   {at} UTC"))
 }
 
-fn rate_line(shown: &Shown, columns: usize) -> Line {
+fn rate_line(shown: &ScreenContents, columns: usize) -> Line {
     let rate = shown.rates.executed;
     let rate = rate.map_or_else(|| "?".to_owned(), |rate| grouped(rate as u64));
     let words = format!("{rate:>11} commands/s  ");
@@ -134,7 +134,7 @@ fn groups(document: &Value) -> Vec<Line> {
     list(&status["groups"]).map(line).collect()
 }
 
-fn row(shown: &Shown, node: &Value) -> Line {
+fn row(shown: &ScreenContents, node: &Value) -> Line {
     let name = text(&node["name"]);
     if node["up"] != true {
         return (Look::Bad, format!("{name:<14} SILENT"));
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn shown() -> Shown {
+    fn shown() -> ScreenContents {
         let leader = json!({ "groups": [{ "group": 0, "leading": true }], "uptime_s": 9 });
         let told = json!({
             "group": 0, "active": 3, "leader": 2,
@@ -228,11 +228,11 @@ mod tests {
                   "warnings": ["start\u{1b}[31m it"], "status": null },
             ],
         });
-        Shown {
+        ScreenContents {
             document,
             words: vec![("leader-1".to_owned(), "group 0: leads epoch 3".to_owned())],
             past: vec![0.0, 50.0, 100.0],
-            ..Shown::default()
+            ..ScreenContents::default()
         }
     }
 

@@ -48,7 +48,7 @@ pub(super) struct Events {
 impl Events {
     /// Reads the events that earlier processes have left in a directory.
     pub fn open(directory: &Path, cluster: u32) -> Events {
-        let place = Place {
+        let place = EventFiles {
             newest: directory.join("events.jsonl"),
             old: directory.join("events.old.jsonl"),
             cluster,
@@ -130,13 +130,13 @@ struct Found {
     len: u64,
 }
 
-struct Place {
+struct EventFiles {
     newest: PathBuf,
     old: PathBuf,
     cluster: u32,
 }
 
-impl Place {
+impl EventFiles {
     /// Reads a file. One that can't be used is set aside, and an empty one is in its place; `None`
     /// if that fails, too.
     fn read_or_set_aside(&self, path: &Path) -> Option<Found> {
@@ -220,7 +220,7 @@ impl Place {
 }
 
 /// Writes the events that come, until none can come any more.
-fn write_all(place: &Place, len: u64, events: &Receiver<Event>) {
+fn write_all(place: &EventFiles, len: u64, events: &Receiver<Event>) {
     let mut file = Open {
         place,
         file: None,
@@ -248,7 +248,7 @@ fn write_all(place: &Place, len: u64, events: &Receiver<Event>) {
 
 /// The newest file, once it is open.
 struct Open<'a> {
-    place: &'a Place,
+    place: &'a EventFiles,
     file: Option<File>,
     /// The length of the whole lines.
     len: u64,

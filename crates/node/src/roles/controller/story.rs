@@ -19,11 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The groups as they were last told.
 pub(super) struct Story {
     names: Names,
-    groups: BTreeMap<GroupId, Told>,
+    groups: BTreeMap<GroupId, GroupStory>,
 }
 
 #[derive(Default)]
-struct Told {
+struct GroupStory {
     /// An epoch of NOPaxos is called a session.
     is_ordered: bool,
     suspects: BTreeMap<NodeId, Instant>,
@@ -36,7 +36,7 @@ struct Told {
     behind: BTreeSet<NodeId>,
 }
 
-impl Told {
+impl GroupStory {
     /// Returns the epoch in force if that is new. It is told once its leader has shown its round,
     /// which ends the measured time; one whose leader shows none is told after a second.
     fn news(&mut self, group: &GroupStatus, now: Instant) -> Option<Epoch> {
@@ -62,9 +62,9 @@ impl Story {
     /// Returns a story in which nothing has happened.
     pub fn new(cluster: &ClusterFile) -> Story {
         let groups = cluster.groups.iter().map(|group| {
-            let told = Told {
+            let told = GroupStory {
                 is_ordered: group.protocol == Protocol::NoPaxos,
-                ..Told::default()
+                ..GroupStory::default()
             };
             (group.id, told)
         });
@@ -98,7 +98,7 @@ impl Story {
     }
 }
 
-impl Told {
+impl GroupStory {
     /// Returns the word for an epoch.
     fn epoch(&self) -> &'static str {
         if self.is_ordered { "session" } else { "epoch" }
