@@ -54,5 +54,5 @@ pub use mailbox::Mailbox;
 pub use metrics::Metrics;
 pub use native::{ClusterTime, Member, Native};
 pub use server::{FrontEnd, start};
-pub use settings::{Describe, Neighbour, Order, Reads, Settings};
+pub use settings::{Describe, Neighbour, Neighbours, Order, Reads, Settings};
 pub use users::{Access, ReadAccess};

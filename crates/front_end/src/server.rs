@@ -200,7 +200,7 @@ impl<P: Plane> Server<P> {
         registry.register(&mut SourceFd(&log.plane_fd()), PLANE, Interest::READABLE)?;
         let mailbox = Mailbox::new(registry, MAILBOX)?;
         let walker = Walker::start(mailbox.clone(), partitions, settings.max_answer_bytes)?;
-        let front_ends = settings.others.len() + 1;
+        let front_ends = settings.others.get().len() + 1;
         let clock_reports = settings.native.as_ref();
         let clock_reports = clock_reports
             .map(|native| ClockReports::new(native, front_ends, settings.deployment.max_value));

@@ -2,6 +2,7 @@
 //! The front end's settings, which the node gives it.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use apps::kv::MAX_REPLY_LEN;
@@ -60,7 +61,7 @@ pub struct Settings {
     /// The TLS that clients must speak, if there is any.
     pub tls: Option<tls::Server>,
     /// The group's other front ends, for clients of Redis Cluster.
-    pub others: Vec<Neighbour>,
+    pub others: Neighbours,
     /// At most this many clients may be in a TLS handshake; one more takes the place of the one
     /// that is longest in it.
     pub max_handshakes: usize,
@@ -107,7 +108,7 @@ impl Settings {
             seed,
             access: Box::new(|| Ok(Access::Password(None))),
             tls: None,
-            others: Vec::new(),
+            others: Neighbours::default(),
             max_handshakes: 256,
             handshake_timeout: Duration::from_secs(10),
             authentication_timeout: Duration::from_secs(30),
@@ -144,5 +145,24 @@ impl Neighbour {
 
     pub(crate) fn host(&self) -> String {
         self.address.ip().to_string()
+    }
+}
+
+/// The group's other front ends, which change with the group's members.
+#[derive(Clone, Default)]
+pub struct Neighbours(Arc<Mutex<Arc<[Neighbour]>>>);
+
+impl Neighbours {
+    /// Returns them as they are now.
+    pub fn get(&self) -> Arc<[Neighbour]> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Replaces them, also in each copy of this list.
+    pub fn set(&self, others: Vec<Neighbour>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = others.into();
     }
 }

@@ -15,7 +15,7 @@ use crate::native::Native;
 use crate::partitions::Partitions;
 use crate::pubsub::channels::Channels;
 use crate::pubsub::jobs::Jobs;
-use crate::settings::{Describe, Neighbour, Order};
+use crate::settings::{Describe, Neighbour, Neighbours, Order};
 use crate::state::pause::Pause;
 use crate::turns::Turn;
 use crate::users::Users;
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub max_memory_bytes: usize,
     pub max_answer_bytes: usize,
     pub this: Neighbour,
-    pub others: Vec<Neighbour>,
+    pub others: Neighbours,
     pub describe: Describe,
     pub metrics: Arc<Metrics>,
     /// The number of keys of each partition at this replica's last answer; `u64::MAX` before the

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use control::View;
-use front_end::{Access, Metrics, Native, Neighbour, ReadAccess};
+use front_end::{Access, Metrics, Native, Neighbour, Neighbours, ReadAccess};
 use node::auth::{Keys, Signer};
 use node::cluster_file::{Node, Passwords, Plane, RedisOrder, RedisReads};
 use node::plane::{RelayEnd, SendBatch, UdpPlane, relay};
@@ -62,7 +62,8 @@ pub fn start(
     settings.max_answer_bytes = (group.max_answer_mib << 20) as usize;
     settings.access = access(node);
     settings.tls = node.redis_tls.clone().map(open_tls).transpose()?;
-    settings.others = others(cluster, node, group.id);
+    let others = Others::new(cluster, node, group.id);
+    settings.others = others.shown.clone();
     let share = sessions_for_front_ends() / cluster.replicas(group.id).len();
     settings.max_clients = settings.max_clients.min(share);
     limit_to_files(&mut settings.max_clients)?;
@@ -77,7 +78,7 @@ pub fn start(
         leader: leader.clone(),
     };
     let front_end = front_end::start(settings, plane)?;
-    tie(cluster, services, front_end, leader, positions);
+    tie(cluster, services, front_end, (leader, others), positions);
     Ok(())
 }
 
@@ -92,23 +93,47 @@ fn access(node: &Node) -> ReadAccess {
     })
 }
 
-/// Returns the other front ends of the group, as clients are told of them. One that listens at all
-/// addresses of its node is shown at the address of the node's packets.
-fn others(cluster: &ClusterFile, node: &Node, group: u16) -> Vec<Neighbour> {
-    let replicas = cluster.replicas(group).into_iter();
-    let others = replicas.filter(|other| other.id != node.id && !other.leaving);
-    let shown = others.filter_map(|other| {
-        let mut address = other.redis?;
-        if address.ip().is_unspecified() {
-            address.set_ip(ip_in_the_kernel(other));
+/// The other front ends of the group, as clients are told of them.
+struct Others {
+    all: Vec<Neighbour>,
+    /// Those whose replicas are members.
+    shown: Neighbours,
+}
+
+impl Others {
+    /// Shows all front ends in the cluster file, until a view comes.
+    fn new(cluster: &ClusterFile, node: &Node, group: u16) -> Others {
+        let replicas = cluster.replicas(group).into_iter();
+        let others = replicas.filter(|other| other.id != node.id && !other.leaving);
+        let all: Vec<Neighbour> = others.filter_map(neighbour).collect();
+        let shown = Neighbours::default();
+        shown.set(all.clone());
+        Others { all, shown }
+    }
+
+    /// Shows those of the replicas that the epoch in force counts on. A new replica is in it once
+    /// it has another one's state, and one that leaves is in it no more.
+    fn take_view(&self, view: &View) {
+        if let Some(active) = view.active() {
+            let is_member = |n: &&Neighbour| active.replicas.contains(&n.node);
+            self.shown
+                .set(self.all.iter().filter(is_member).copied().collect());
         }
-        Some(Neighbour {
-            node: other.id,
-            address,
-            tls: other.redis_tls.is_some(),
-        })
-    });
-    shown.collect()
+    }
+}
+
+/// Returns a node's front end, if it has one. One that listens at all addresses of its node is
+/// shown at the address of the node's packets.
+fn neighbour(node: &Node) -> Option<Neighbour> {
+    let mut address = node.redis?;
+    if address.ip().is_unspecified() {
+        address.set_ip(ip_in_the_kernel(node));
+    }
+    Some(Neighbour {
+        node: node.id,
+        address,
+        tls: node.redis_tls.is_some(),
+    })
 }
 
 /// Returns the node's address in the kernel, which is another one than that of its packets if it is
@@ -156,7 +181,7 @@ fn tie(
     cluster: &ClusterFile,
     services: &mut Services,
     front_end: front_end::FrontEnd,
-    leader: Leader,
+    (leader, others): (Leader, Others),
     positions: Positions,
 ) {
     let mailbox = front_end.mailbox().clone();
@@ -181,6 +206,7 @@ fn tie(
     let (mailbox, cluster) = (front_end.mailbox().clone(), cluster.clone());
     services.on_view = Arc::new(move |view| {
         leader.take_view(&cluster, view);
+        others.take_view(view);
         mailbox.leader_changed();
     });
     let front_end = Mutex::new(Some(front_end));

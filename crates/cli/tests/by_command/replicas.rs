@@ -2,6 +2,8 @@
 //! Replicas of a Paxos group are added, replaced and removed by command while a client counts.
 //! [T-MEMBERS]
 
+use local_cluster::resp::Reply;
+
 use super::*;
 
 /// A fourth replica takes another one's state and counts.
@@ -32,6 +34,18 @@ fn replace_a_lost_one(cluster: &mut TestCluster, at: &str) {
         cluster,
         &["replica-2", "replica-3", "replica-4", "replica-5"],
     );
+}
+
+/// Expects that the third replica's front end tells clients of itself and the two new ones. It has
+/// run on since the second one was removed.
+fn are_front_ends(cluster: &TestCluster) {
+    eventually("clients are told of members only", || {
+        let shown = match cluster.call(2, &["CLUSTER", "INFO"]) {
+            Reply::Bulk(Some(shown)) => text(&shown),
+            other => panic!("{other:?}"),
+        };
+        shown.contains("cluster_known_nodes:3\r").then_some(())
+    });
 }
 
 /// Expects that the active epoch counts on these replicas.
@@ -69,6 +83,7 @@ fn replicas_change_by_command_under_load() {
         succeeds(order(&cluster, &["remove", "replica-2"]));
         have_ended(&mut cluster, &["replica-2"]);
         are_replicas(&cluster, &["replica-3", "replica-4", "replica-5"]);
+        are_front_ends(&cluster);
         counter.say("from four to three");
         assert!(!load.is_finished());
     });

@@ -58,7 +58,7 @@ fn this(call: &Call<'_>) -> Neighbour {
 }
 
 fn slots(call: &mut Call<'_>) {
-    let (this, others) = (this(call), &call.shared.others);
+    let (this, others) = (this(call), call.shared.others.get());
     let mut writer = Writer {
         out: call.out,
         resp3: call.client.resp3,
@@ -67,7 +67,7 @@ fn slots(call: &mut Call<'_>) {
     writer.array(3 + others.len());
     writer.integer(0);
     writer.integer(i64::from(LAST_SLOT));
-    for node in [&this].into_iter().chain(others) {
+    for node in [&this].into_iter().chain(others.iter()) {
         writer.array(4);
         writer.bulk(node.host().as_bytes());
         writer.integer(i64::from(node.address.port()));
@@ -78,7 +78,7 @@ fn slots(call: &mut Call<'_>) {
 }
 
 fn shards(call: &mut Call<'_>) {
-    let (this, others) = (this(call), &call.shared.others);
+    let (this, others) = (this(call), call.shared.others.get());
     let mut writer = Writer {
         out: call.out,
         resp3: call.client.resp3,
@@ -92,7 +92,7 @@ fn shards(call: &mut Call<'_>) {
     writer.bulk(b"nodes");
     writer.array(1 + others.len());
     shard_node(&mut writer, &this, "master");
-    for node in others {
+    for node in others.iter() {
         shard_node(&mut writer, node, "replica");
     }
 }
@@ -126,7 +126,7 @@ fn nodes(call: &mut Call<'_>) {
         this.host(),
         this.address.port()
     );
-    for node in &call.shared.others {
+    for node in call.shared.others.get().iter() {
         let _ = writeln!(
             text,
             "{} {}:{}@0 slave {} 0 0 1 connected",
@@ -140,7 +140,7 @@ fn nodes(call: &mut Call<'_>) {
 }
 
 fn info(call: &mut Call<'_>) {
-    let known = 1 + call.shared.others.len();
+    let known = 1 + call.shared.others.get().len();
     let slots = slot::SLOTS;
     let text = format!(
         "cluster_state:ok\r\ncluster_slots_assigned:{slots}\r\ncluster_slots_ok:{slots}\r\ncluster_slots_pfail:0\r\n\

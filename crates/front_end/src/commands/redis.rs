@@ -164,7 +164,7 @@ fn wait_for_replicas(call: &mut Call<'_>) -> Outcome {
         (_, None) => call.fail("ERR timeout is not an integer or out of range"),
         (_, Some(negative)) if negative < 0 => call.fail("ERR timeout is negative"),
         _ => {
-            let others = call.shared.others.len();
+            let others = call.shared.others.get().len();
             call.writer().integer(others as i64);
         }
     }

@@ -20,7 +20,7 @@ use crate::log::lane::Logged;
 use crate::native::{Member, Native};
 use crate::pubsub::survey::{Question, Survey};
 use crate::resp::Writer;
-use crate::settings::{Neighbour, Order};
+use crate::settings::{Neighbour, Neighbours, Order};
 use crate::shared::Shared;
 use crate::state::client::Client;
 use crate::state::named_command::Once;
@@ -80,7 +80,7 @@ fn shared(native: Option<Native>) -> Shared {
             address,
             tls: false,
         },
-        others: Vec::new(),
+        others: Neighbours::default(),
         describe: Box::new(|_| {}),
         metrics: Arc::default(),
         keys: vec![AtomicU64::new(0)],
