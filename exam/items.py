@@ -49,6 +49,23 @@ def other_leader(exam):
     exam.cluster.run("failover", "--to", "leader-1")
 
 
+def maintain(exam):
+    """The machine whose leader leads stops for a while. That costs no epoch but the one of the hand-over."""
+    cluster = exam.cluster
+    for machine in (machine for machine in cluster.machines if machine != cluster.controllers_machine()):
+        drained = cluster.run("members", "drain", machine)
+        if drained["handed_over"]:
+            break
+    else:
+        raise Failed("no machine has handed over what leads")
+    cluster.stop(cluster.nodes(machine))
+    exam.must_serve(f"without {machine}")
+    [group] = cluster.run("members")["groups"]
+    if group["epoch"] != drained["handed_over"][0]["epoch"]:
+        raise Failed(f"epoch {group['epoch']} has followed {drained['handed_over']}")
+    cluster.start(cluster.nodes(machine))
+
+
 def restart_all(exam):
     """As for another version of the program: each node ends in good order and starts again, the leader last."""
     for node in exam.cluster.nodes():
@@ -187,6 +204,7 @@ ITEMS = [
     Item("grow", "five acceptors instead of three", "wirepaxos members add", add_acceptors),
     Item("machine-3", "the controller's machine does", "wirepaxos controller rebuild", lose_machine(2), short=True),
     Item("leader", "another leader, and back", "wirepaxos failover --to NODE", other_leader, short=True),
+    Item("drain", "the leader's machine stops for a while", "wirepaxos members drain MACHINE", maintain, short=True),
     Item("restart", "all nodes restart, as for another program", "systemctl restart NODE", restart_all),
     Item("downgrade", "the version before replaces this one", "systemctl restart NODE", downgrade, missing=needs_old),
     Item("upgrade", "a later version, and its formats", "wirepaxos upgrade check, finish, back", upgrade, short=True),

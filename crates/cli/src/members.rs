@@ -3,11 +3,12 @@
 //! file aren't in force yet. Its commands change the members.
 
 mod change;
+mod drain;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use control::MemberChange;
 use node::ClusterFile;
 use node::cluster_file::{Group, Protocol, Role, rewrite};
@@ -30,7 +31,7 @@ const ASK_TIMES: usize = 10;
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
     #[command(subcommand)]
-    command: Option<change::Command>,
+    command: Option<Command>,
     #[command(flatten)]
     cluster: Cluster,
     /// Show this group; by default all of them
@@ -49,10 +50,21 @@ pub struct Options {
     json: bool,
 }
 
+/// Commands of `wirepaxos members`.
+#[derive(Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Change(change::Command),
+    /// Hand over what leads on a machine, before that is stopped for maintenance
+    Drain(drain::Options),
+}
+
 /// Asks the controller, and prints its answer.
 pub fn run(options: &Options) -> Result<(), Error> {
-    if let Some(command) = &options.command {
-        return change::run(command);
+    match &options.command {
+        Some(Command::Change(command)) => return change::run(command),
+        Some(Command::Drain(options)) => return drain::run(options),
+        None => {}
     }
     let cluster = options.cluster.load()?;
     if let Some(unknown) = options.group.filter(|id| cluster.group(*id).is_none()) {
