@@ -111,6 +111,17 @@ fn what_a_member_holds_that_leaves_or_has_another_memory_is_read_again() {
     assert_eq!(read_then(&ahead, &[OLD[0], (OLD[1].0, 24), OLD[2]], 5), all);
 }
 
+/// It may have lost its memory since it was asked. The first two acceptors promise.
+#[test]
+fn what_a_member_holds_that_does_not_promise_is_read_again() {
+    let mut ahead = reader(&OLD, 4);
+    report(&mut ahead, OLD[1], 1);
+    report(&mut ahead, OLD[2], 1);
+    vote(&mut ahead, OLD[1].0, 0, 4, 50);
+    vote(&mut ahead, OLD[2].0, 0, 4, 50);
+    assert_eq!(read_then(&ahead, &OLD, 1), [0]);
+}
+
 /// The answer may be one of the memory that the node had before, and may have come late.
 #[test]
 fn a_vote_from_before_the_memory_was_named_does_not_count() {
