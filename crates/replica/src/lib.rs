@@ -49,6 +49,7 @@ pub use execution::state_copies::is_state_of;
 pub use execution::{Deadly, Execution, Restored, Statistics};
 pub use install::Install;
 pub use local_reads::{AnsweredReads, AskedReads};
+pub use log::{first_values, instances, values_below};
 pub use memory::{InMemory, StateMachine};
 pub use protocol::Status;
 pub use reply::{Basis, Output, ReplyTo};
