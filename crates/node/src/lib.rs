@@ -18,6 +18,7 @@
 //! looks. If a leader, acceptor or learner runs in the kernel, its data socket receives only the
 //! packets that the program passes on. On DPDK a port replaces the data socket.
 
+pub mod archive;
 pub mod auth;
 pub mod backup;
 mod budget;

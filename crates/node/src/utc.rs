@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shows times to people.
+//! Shows times to people, and reads theirs.
 
 /// Returns a time since 1970 as date and time of day in UTC, with milliseconds.
 pub fn shown(ms: u64) -> String {
@@ -45,6 +45,41 @@ fn date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year + next, month, day)
 }
 
+/// Reads a date and a time of day in UTC, like `2026-11-28T19:00:05.250Z`; there may be a space in
+/// the middle, and neither `Z` nor a fraction at the end. Returns ms since 1970.
+pub fn parse(text: &str) -> Option<u64> {
+    let text = text.strip_suffix('Z').unwrap_or(text);
+    let (date, time) = text.split_once(['T', ' '])?;
+    let (seconds, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let [year, month, day] = numbers(date, '-')?;
+    let [hour, minute, second] = numbers(seconds, ':')?;
+    let is_sound = (1970..10_000).contains(&year) && hour < 24 && minute < 60 && second < 60;
+    let is_sound = is_sound && fraction.len() <= 9 && fraction.bytes().all(|b| b.is_ascii_digit());
+    if !is_sound {
+        return None;
+    }
+    let ms: u64 = format!("{fraction:0<3}")[..3].parse().ok()?;
+    let days = days(year, month, day)?;
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000 + ms)
+}
+
+fn numbers(text: &str, between: char) -> Option<[u64; 3]> {
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        is_number.then(|| text.parse().ok()).flatten()
+    };
+    let numbers: Option<Vec<u64>> = text.split(between).map(number).collect();
+    numbers?.try_into().ok()
+}
+
+/// Returns the days from 1970 to a date, if there is such a date.
+fn days(year: u64, month: u64, day: u64) -> Option<u64> {
+    let first = (year - 1970) * 365;
+    // No date is later than this, with all leap days.
+    let mut days = first..=first + (year - 1970) / 4 + 367;
+    days.find(|days| date(*days) == (year, month, day))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +94,26 @@ mod tests {
             (4_107_542_400_000, "2100-03-01 00:00:00.000"),
         ] {
             assert_eq!(shown(ms), expected);
+        }
+        for (text, ms) in [
+            ("1970-01-01 00:00:00", 0),
+            ("2000-02-29T00:00:00Z", 951_782_400_000),
+            ("2025-11-27 23:20:04.005", 1_764_285_604_005),
+            ("2100-03-01T00:00:00.5Z", 4_107_542_400_500),
+        ] {
+            assert_eq!(parse(text), Some(ms), "{text}");
+        }
+        for wrong in [
+            "",
+            "2026-11-28",
+            "2026-02-29T00:00:00Z",
+            "1969-12-31T23:59:59Z",
+            "2026-11-28T24:00:00Z",
+            "2026-11-28T10:00:00+01:00",
+            "2026-11-28T10:00",
+            "2026-11-28T10:00:00.é",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
         assert_eq!(in_a_name(1_764_285_604_005), "2025-11-27T23-20-04Z");
         let lasted = [5, 119, 120, 7_200, 172_800].map(lasted);
