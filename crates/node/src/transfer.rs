@@ -15,6 +15,7 @@
 //! | `log` of a partition, from a byte on | `log`: what was decided behind the state, at most 1 MiB; and where the replica is now |
 //! | `stay` | `staying` |
 //! | `release` | `released` |
+//! | `decided`: values from an instance on | `decided`: records of an archive; or `kept` |
 //!
 //! An address may have a limited number of connections, and each must ask within a limited time.
 //! Without keys and certificates only connections from the addresses of nodes are accepted
@@ -33,6 +34,7 @@ pub mod connection_limit;
 pub mod copy;
 pub mod incoming;
 pub mod linked_copy;
+pub mod recent;
 pub mod served_state;
 pub mod server;
 pub mod wire;
@@ -138,6 +140,11 @@ enum Ask {
     Release {
         state: u64,
     },
+    Decided {
+        question: Question,
+        pid: PartitionId,
+        from: Instance,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -162,6 +169,15 @@ enum Answer {
     },
     Staying,
     Released,
+    Decided {
+        length: u32,
+        crc: u32,
+        next: Instance,
+    },
+    Kept {
+        first: Instance,
+        end: Instance,
+    },
     Refused(String),
 }
 

@@ -112,6 +112,7 @@ pub(super) struct RawBackup {
     pub directory: Spanned<String>,
     pub every_s: Option<Spanned<i64>>,
     pub keep: Option<Spanned<i64>>,
+    pub archive: Option<Spanned<bool>>,
 }
 
 pub(super) fn read(text: &str) -> Result<RawFile, Vec<ErrorAt>> {

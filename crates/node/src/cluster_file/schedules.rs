@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::read::{RawBackup, RawNode};
-use super::validate::Check;
+use super::validate::{Check, at};
+use super::{Group, Protocol};
 
 /// The longest time between two copies or backups, a year.
 const MAX_EVERY_S: i64 = 31_536_000;
@@ -31,18 +32,37 @@ pub struct BackupSettings {
     pub every_s: u64,
     /// How many of the newest backups are kept, at least one.
     pub keep: usize,
+    /// All that is decided is archived beside them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub archive: bool,
 }
 
 impl Check {
-    pub(super) fn backup(&mut self, raw: &RawBackup, dir: &Path) -> BackupSettings {
+    pub(super) fn backup(
+        &mut self,
+        raw: Option<&RawBackup>,
+        dir: &Path,
+        groups: &[Group],
+    ) -> Option<BackupSettings> {
+        let raw = raw?;
         self.directory("directory", &raw.directory);
         let every = self.number("every_s", &raw.every_s, 1..=MAX_EVERY_S, 86_400);
         let keep = self.number("keep", &raw.keep, 1..=1_000, 7);
-        BackupSettings {
+        let archive = raw.archive.as_ref().filter(|archive| *archive.get_ref());
+        let is_ordered = |group: &&Group| group.protocol == Protocol::NoPaxos;
+        if let (Some(archive), Some(group)) = (archive, groups.iter().find(is_ordered)) {
+            self.error(
+                at(archive),
+                format!("group {} agrees by NOPaxos, which has no archive", group.id),
+                "leave `archive` out: backups are made without it",
+            );
+        }
+        Some(BackupSettings {
             directory: dir.join(raw.directory.get_ref()),
             every_s: every as u64,
             keep: keep as usize,
-        }
+            archive: archive.is_some(),
+        })
     }
 
     pub(super) fn copies(&mut self, raw: &RawNode, dir: &Path) -> Option<CopySettings> {
@@ -83,10 +103,12 @@ mod tests {
         let settings = with("directory = \"b\"\nevery_s = 60").unwrap().unwrap();
         assert_eq!(settings.directory, Path::new("/etc/b"));
         assert_eq!((settings.every_s, settings.keep), (60, 7));
-        let text = format!("{SAMPLE}\n[backup]\ndirectory = \"/b\"\nkeep = 3\n");
+        assert!(!settings.archive);
+        let text = format!("{SAMPLE}\n[backup]\ndirectory = \"/b\"\nkeep = 3\narchive = true\n");
         let file = parse(&text, "/etc/cluster.toml").unwrap();
         let again = Draft::from(&file).check().unwrap();
         assert_eq!(again.backup, file.backup);
+        assert!(file.backup.unwrap().archive);
     }
 
     #[test]

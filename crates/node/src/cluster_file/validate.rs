@@ -41,7 +41,6 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
     let auth = check.auth(&raw.auth);
     let clients = check.clients(&raw.clients, auth);
     let dir = file.parent().unwrap_or(Path::new(""));
-    let backup = raw.backup.as_ref().map(|raw| check.backup(raw, dir));
     let state_tls = raw.state_tls.as_ref().map(|tls| check.state_tls(tls, dir));
     let mut nodes: Vec<_> = raw
         .node
@@ -49,6 +48,7 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         .map(|n| check.node(n, &raw.group, dir))
         .collect();
     let groups: Vec<_> = raw.group.iter().map(|g| check.group(g, &raw)).collect();
+    let backup = check.backup(raw.backup.as_ref(), dir, &groups);
     let controller = check.controller(&raw.controller.unwrap_or_default());
     check.unique_groups(&raw.group);
     check.unique_nodes(&raw.node);

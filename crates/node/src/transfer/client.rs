@@ -11,6 +11,7 @@ use std::time::Duration;
 use paxos::{Instance, PartitionId};
 
 use super::channel::Channel;
+use super::recent::KeptRange;
 use super::wire::{Trust, Wire};
 use super::{Answer, Ask, PART_LEN, Patience, Question, damaged};
 use crate::lock::lock;
@@ -146,6 +147,27 @@ impl Peer {
         }
     }
 
+    /// Returns what the replica has executed in a partition from an instance on, as records of an
+    /// archive, and the next instance; or which instances it has.
+    pub fn decided(
+        &mut self,
+        question: &Question,
+        pid: PartitionId,
+        from: Instance,
+    ) -> Result<Result<(Vec<u8>, Instance), KeptRange>, Failed> {
+        let question = question.clone();
+        let ask = Ask::Decided {
+            question,
+            pid,
+            from,
+        };
+        match self.once(&ask, self.patience.answer)? {
+            (Answer::Decided { next, .. }, records) => Ok(Ok((records, next))),
+            (Answer::Kept { first, end }, _) => Ok(Err(KeptRange { first, end })),
+            _ => Err(unexpected()),
+        }
+    }
+
     /// Asks the replica to keep the state open.
     pub fn stay(&mut self, state: u64) -> Result<(), Failed> {
         match self.ask(&Ask::Stay { state })? {
@@ -191,9 +213,9 @@ impl Peer {
         wire.flush()?;
         let answer: Answer = channel.read_line(wire)?;
         let bytes = match answer {
-            Answer::Part { length, crc, .. } | Answer::Log { length, crc, .. } => {
-                connection.read_bytes(length, crc)?
-            }
+            Answer::Part { length, crc, .. }
+            | Answer::Log { length, crc, .. }
+            | Answer::Decided { length, crc, .. } => connection.read_bytes(length, crc)?,
             _ => Vec::new(),
         };
         // After an error the next question uses a new connection.

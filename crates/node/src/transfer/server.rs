@@ -8,15 +8,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant as Moment};
 
-use paxos::{Deployment, Epoch, Instance};
+use paxos::{Deployment, Epoch, Instance, PartitionId};
 use tracing::{Span, info, warn};
 
 use super::askers::Askers;
 use super::channel::Channel;
 use super::connection_limit::ConnectionLimit;
+use super::recent::{KeptRange, Recent};
 use super::served_state::{Copies, InUse, Keeper, Logs, ServedState};
 use super::wire::{Trust, Wire};
 use super::{Answer, Ask, Patience, Question};
+use crate::cluster_clock::wall_clock_ms;
 use crate::host::Stop;
 use crate::listen::Connections;
 use crate::lock::lock;
@@ -51,6 +53,11 @@ pub struct WorkerPosition {
 pub trait Workers: Send + Sync {
     /// Returns the position of each worker without asking the workers.
     fn stands(&self) -> Vec<WorkerPosition>;
+
+    /// Returns what a partition has executed last, if that is kept for an archive.
+    fn recent(&self, _: PartitionId) -> Option<Arc<Recent>> {
+        None
+    }
 
     /// Opens copies of all partitions' states. Each partition's later decided values go to its
     /// keeper.
@@ -213,7 +220,7 @@ impl Source {
                 (Answer::Refused(why), none)
             });
             channel.write_line(&mut wire, &answer)?;
-            if let Answer::Part { .. } | Answer::Log { .. } = answer {
+            if let Answer::Part { .. } | Answer::Log { .. } | Answer::Decided { .. } = answer {
                 channel.write_bytes(&mut wire, &bytes)?;
             }
             wire.flush()?;
@@ -227,7 +234,12 @@ impl Source {
 
     fn is_guess(&self, ask: &Ask) -> bool {
         let own = &self.settings.deployment;
-        matches!(ask, Ask::Willing(question) | Ask::Hold(question) if question.is_strange(own))
+        match ask {
+            Ask::Willing(question) | Ask::Hold(question) | Ask::Decided { question, .. } => {
+                question.is_strange(own)
+            }
+            _ => false,
+        }
     }
 
     fn answer(&self, ask: Ask, asker: &mut Asker) -> Result<(Answer, Vec<u8>), String> {
@@ -267,6 +279,34 @@ impl Source {
                 lock(&self.held).remove(&state);
                 plain(Answer::Released)
             }
+            Ask::Decided {
+                question,
+                pid,
+                from,
+            } => self.decided(&question, pid, from),
+        }
+    }
+
+    /// Returns what a partition has executed from an instance on, if it is still kept.
+    fn decided(
+        &self,
+        question: &Question,
+        pid: PartitionId,
+        from: Instance,
+    ) -> Result<(Answer, Vec<u8>), String> {
+        let own = &self.settings.deployment;
+        if let Some(why) = question.invalid(own) {
+            return Err(why);
+        }
+        let recent = self.workers.recent(pid);
+        let recent = recent.ok_or("my cluster file doesn't say `archive = true`")?;
+        match recent.records((own.group, pid), from, wall_clock_ms()) {
+            Ok((records, next)) => {
+                let length = records.len() as u32;
+                let crc = crc32fast::hash(&records);
+                Ok((Answer::Decided { length, crc, next }, records))
+            }
+            Err(KeptRange { first, end }) => Ok((Answer::Kept { first, end }, Vec::new())),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use paxos::Instance;
+use paxos::{Instance, PartitionId};
 use replica::Link;
 use replica::application::OpenReader;
 
@@ -12,6 +12,7 @@ use super::orders::Order;
 use super::worker_thread::{Job, WorkerHandle};
 use crate::lock::lock;
 use crate::transfer::Patience;
+use crate::transfer::recent::Recent;
 use crate::transfer::served_state::{Copies, Keeper};
 use crate::transfer::server::{WorkerPosition, Workers};
 
@@ -29,6 +30,10 @@ impl Workers for HandingOut {
     fn stands(&self) -> Vec<WorkerPosition> {
         let workers = self.workers.iter();
         workers.map(|worker| worker.position.get()).collect()
+    }
+
+    fn recent(&self, pid: PartitionId) -> Option<Arc<Recent>> {
+        self.workers.get(usize::from(pid))?.recent.clone()
     }
 
     fn open(&self, keepers: Vec<Keeper>) -> Result<Copies, String> {

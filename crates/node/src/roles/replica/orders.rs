@@ -2,15 +2,19 @@
 //! The orders to a worker by those who read its replica's state, hand it out, or install another
 //! replica's.
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use paxos::Instance;
 use replica::application::Reader;
-use replica::{Link, Replayed, Restore, Restored, Snapshot};
+use replica::{Application, Link, Replayed, Restore, Restored, Snapshot, Worker};
 
 use super::node_protocol::NodeProtocol;
+use super::partition::Partition;
 use super::worker_thread::WorkerThread;
 use crate::Error;
+use crate::cluster_clock::wall_clock_ms;
+use crate::transfer::recent::Recent;
 use crate::transfer::served_state::Keeper;
 
 /// A copy of a partition's state with its position, or the reason why there is none.
@@ -50,6 +54,32 @@ pub enum Order {
     /// Executes values that another replica has kept. It is answered with the number of bytes
     /// taken.
     Replay(Vec<u8>, Sender<Result<usize, String>>),
+}
+
+/// Those who take executed values.
+pub struct ValueReceivers {
+    /// Logs behind states that are handed out.
+    keepers: Vec<Keeper>,
+    /// What was executed last, if the cluster has an archive.
+    pub recent: Option<Arc<Recent>>,
+}
+
+impl ValueReceivers {
+    /// Returns those of a worker that has just been opened.
+    pub fn of<G: NodeProtocol>(
+        partition: Partition<'_>,
+        worker: &mut Worker<Box<dyn Application>, G>,
+    ) -> ValueReceivers {
+        let backup = partition.cluster.backup.as_ref();
+        let recent = backup.filter(|backup| backup.archive).map(|_| {
+            worker.execution_mut().keep_log(true);
+            Arc::new(Recent::new(partition.group.partitions, worker.next()))
+        });
+        ValueReceivers {
+            keepers: Vec::new(),
+            recent,
+        }
+    }
 }
 
 /// Orders that are answered later: once everything executed is stable, or once no checkpoint is in
@@ -127,17 +157,22 @@ impl<G: NodeProtocol> WorkerThread<G> {
         // Earlier values belong to the copies of other askers.
         self.keep_log();
         self.worker.execution_mut().keep_log(true);
-        self.keepers.push(keeper);
+        self.receivers.keepers.push(keeper);
         Ok(copy)
     }
 
-    /// Passes the values that were executed since the last call to the keepers.
+    /// Passes the values that were executed since the last call to those who take them.
     pub(super) fn keep_log(&mut self) {
-        let Some(log) = self.worker.execution_mut().take_log() else {
+        let log = self.worker.execution_mut().take_log();
+        if let Some(recent) = &self.receivers.recent {
+            let values = log.as_deref().unwrap_or_default();
+            recent.add(wall_clock_ms(), values, self.worker.next());
+        }
+        let Some(log) = log else {
             return;
         };
-        self.keepers.retain(|keeper| keeper.keep(&log));
-        if self.keepers.is_empty() {
+        self.receivers.keepers.retain(|keeper| keeper.keep(&log));
+        if self.receivers.keepers.is_empty() && self.receivers.recent.is_none() {
             self.worker.execution_mut().keep_log(false);
         }
     }

@@ -25,7 +25,7 @@ use super::kernel::Decisions;
 use super::logged::ReplicaLog;
 use super::mailbox::{Mailbox, Siblings};
 use super::node_protocol::NodeProtocol;
-use super::orders::{Order, Waiting};
+use super::orders::{Order, ValueReceivers, Waiting};
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
 use super::promises::{self, Noticed, Promises};
@@ -38,7 +38,7 @@ use crate::auth::Keys;
 use crate::host::is_due;
 use crate::plane::{SendBatch, Sends, UdpPlane};
 use crate::senders::Senders;
-use crate::transfer::served_state::Keeper;
+use crate::transfer::recent::Recent;
 use crate::transfer::server::WorkerPosition;
 use crate::watched_keys::LOOK_INTERVAL;
 
@@ -99,8 +99,9 @@ pub struct Mail {
 /// Another thread's access to a worker.
 pub struct WorkerHandle {
     mailbox: Mailbox,
-    /// The position of the worker.
     pub position: Arc<SharedPosition>,
+    /// What it has executed last, if the cluster has an archive.
+    pub recent: Option<Arc<Recent>>,
 }
 
 impl WorkerHandle {
@@ -126,6 +127,7 @@ impl WorkerHandle {
         let handle = WorkerHandle {
             mailbox,
             position: worker.position.clone(),
+            recent: worker.receivers.recent.clone(),
         };
         Ok((handle, worker))
     }
@@ -159,10 +161,8 @@ pub(super) struct WorkerThread<G> {
     services: Services,
     link: Link,
     jobs: mpsc::Receiver<Job>,
-    /// The thread that writes checkpoints.
     writer: Writer,
-    /// The keepers of executed values.
-    pub(super) keepers: Vec<Keeper>,
+    pub(super) receivers: ValueReceivers,
     pub(super) waiting: Waiting,
     /// The socket or the ring may hold more than was taken.
     more: bool,
@@ -243,6 +243,7 @@ impl<G: NodeProtocol> WorkerThread<G> {
         let position = Arc::<SharedPosition>::default();
         position.show(stand(&worker));
         Ok(WorkerThread {
+            receivers: ValueReceivers::of(partition, &mut worker),
             group: partition.group.id,
             pid,
             member: Member {
@@ -264,7 +265,6 @@ impl<G: NodeProtocol> WorkerThread<G> {
             link,
             jobs,
             writer,
-            keepers: Vec::new(),
             waiting: Waiting::default(),
             more: false,
             took: false,
