@@ -11,6 +11,7 @@ pub fn lines(document: &Value, cluster: &ClusterFile) -> Vec<String> {
         Some("controller") => stands_by(document)
             .into_iter()
             .chain(groups(document).flat_map(|g| controller(g, cluster)))
+            .chain(archive(document))
             .collect(),
         Some("leader") => groups(document)
             .map(|g| stamper(g, "leads epoch", "backup"))
@@ -36,6 +37,12 @@ fn stands_by(document: &Value) -> Option<String> {
         (false, Some(acting)) => Some(format!("stands by; {acting} acts")),
         (false, None) => Some("stands by; no controller acts".to_owned()),
     }
+}
+
+/// Returns a line about the archive of what is decided.
+fn archive(document: &Value) -> Option<String> {
+    let lag_s = document["backup"]["archive"]["lag_s"].as_u64()?;
+    Some(format!("archive: all but the last {lag_s} s"))
 }
 
 fn groups(document: &Value) -> impl Iterator<Item = &Value> {

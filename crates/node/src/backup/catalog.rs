@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A directory of backups.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::manifest::Manifest;
 use crate::Error;
+use crate::archive::Archive;
 use crate::store::Lock;
 use crate::transfer::copy::unfinished;
 use crate::transfer::incoming;
@@ -47,6 +49,10 @@ impl Catalog {
                 directory.display()
             ))),
         }
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Returns the place of a backup.
@@ -118,8 +124,9 @@ impl Catalog {
         free.expect("some number is free")
     }
 
-    /// Removes all but the newest `keep` backups, and returns the names of those that are gone.
-    /// Backups that can't be read don't count among those that are kept, and stay.
+    /// Removes all but the newest `keep` backups, with what only those need of archives, and
+    /// returns the names of those that are gone. Backups that can't be read don't count among those
+    /// that are kept, and stay.
     pub fn prune(&self, keep: usize) -> Result<Vec<String>, Error> {
         self.prune_of(keep, None)
     }
@@ -143,7 +150,26 @@ impl Catalog {
             removed.map_err(|e| self.failed(&e))?;
             gone.push(name);
         }
+        self.prune_archives()?;
         Ok(gone)
+    }
+
+    /// Removes the segments of archives that no backup needs any more. A backup that can't be read
+    /// may need all.
+    fn prune_archives(&self) -> Result<(), Error> {
+        let mut oldest = BTreeMap::<u32, u64>::new();
+        for entry in self.entries()? {
+            let Ok(manifest) = entry.manifest else {
+                return Ok(());
+            };
+            let begun_s = oldest.entry(manifest.cluster).or_insert(manifest.begun_s);
+            *begun_s = (*begun_s).min(manifest.begun_s);
+        }
+        for (cluster, begun_s) in oldest {
+            let pruned = Archive::of(&self.directory, cluster).prune(begun_s);
+            pruned.map_err(|e| self.failed(&e))?;
+        }
+        Ok(())
     }
 
     pub(super) fn failed(&self, e: &io::Error) -> Error {

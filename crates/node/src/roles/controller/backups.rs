@@ -5,6 +5,7 @@
 //! controller only what is shown of it. An error costs only the backup, and so does a directory
 //! that never answers: the controller doesn't wait for this thread, not even at its end.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
@@ -13,8 +14,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tracing::Span;
 
+use super::archiving::{self, Archiving};
 use super::event::Event;
-use crate::backup::{Catalog, create};
+use crate::backup::{Catalog, Manifest, create};
 use crate::cluster_clock::wall_clock_ms;
 use crate::cluster_file::{BackupSettings, ClusterFile};
 use crate::host::is_due;
@@ -27,6 +29,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// The seconds until a failed backup is tried again. They double with each failure, up to the time
 /// between two backups, since each attempt may fetch the whole state.
 const RETRY_S: u64 = 60;
+/// The seconds after which the thread looks whether the archive has a hole.
+const LOOK_AGAIN_S: u64 = 1;
 /// How long the end waits for the thread.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -38,6 +42,7 @@ pub(super) struct Backups {
     /// This controller acts, and the cluster serves.
     is_on: Arc<AtomicBool>,
     shown: Arc<Mutex<Shown>>,
+    archiving: Option<Archiving>,
     /// When the controller last looked.
     looked: Option<Instant>,
 }
@@ -78,10 +83,12 @@ impl Backups {
             every_s: settings.every_s,
             ..Shown::default()
         }));
+        let archiving = Archiving::start(cluster, settings, is_on.clone())?;
         let maker = Maker {
             cluster: cluster.clone(),
             settings: settings.clone(),
             interrupt: interrupt.clone(),
+            archived: archiving.as_ref().map(|archiving| archiving.state.clone()),
         };
         let (span, results, on) = (Span::current(), shown.clone(), is_on.clone());
         std::thread::Builder::new()
@@ -96,6 +103,7 @@ impl Backups {
             interrupt,
             is_on,
             shown,
+            archiving,
             looked: None,
         }))
     }
@@ -127,8 +135,11 @@ impl Backups {
         if self.is_on.load(Ordering::Relaxed) {
             warnings.extend(shown.warning(now_s));
         }
+        let archive = self.archiving.as_ref();
+        let archive = archive.map(|archiving| lock(&archiving.state).status(warnings));
         let last = shown.last.as_ref();
         json!({
+            "archive": archive,
             "every_s": shown.every_s,
             "made": shown.made,
             "failed": shown.failed,
@@ -203,6 +214,8 @@ struct Maker {
     cluster: ClusterFile,
     settings: BackupSettings,
     interrupt: Arc<Interrupt>,
+    /// What is archived, if anything is.
+    archived: Option<Arc<Mutex<archiving::ArchiveState>>>,
 }
 
 impl Maker {
@@ -222,7 +235,9 @@ impl Maker {
             }
             let made = match self.due_in(now_s) {
                 Ok((last, left_s)) if left_s > 0 => {
-                    lock(results).last = last;
+                    let mut results = lock(results);
+                    // None is due, so what went wrong at the last look is over.
+                    (results.last, results.error) = (last, None);
                     not_before_s = now_s + left_s;
                     continue;
                 }
@@ -237,44 +252,60 @@ impl Maker {
 
     /// Returns the newest backup of this cluster, and the seconds until the next one is due.
     fn due_in(&self, now_s: u64) -> Result<(Option<Last>, u64), Error> {
-        let entries = self.open()?.entries()?.into_iter().rev();
-        let mut own = entries.filter_map(|entry| {
-            let manifest = entry.manifest.ok()?;
-            let is_own = manifest.cluster == self.cluster.cluster;
-            is_own.then_some(Last {
-                name: entry.name,
-                begun_s: manifest.begun_s,
-            })
-        });
-        let last = own.next();
+        let newest = newest(self.cluster.cluster, &self.settings.directory)?;
+        let archived = self.archived.as_ref();
+        let leads_on = |manifest: &Manifest| {
+            archived.is_none_or(|archived| lock(archived).leads_on_from(manifest))
+        };
+        let every_s = match &newest {
+            // What is archived behind a hole is of no use without a backup.
+            Some((_, manifest)) if !leads_on(manifest) => self.settings.every_s.min(RETRY_S),
+            _ => self.settings.every_s,
+        };
         // A backup of the future would put the next one off, perhaps for years.
-        let begun_s = last.as_ref().map_or(0, |last| last.begun_s.min(now_s));
-        let due_s = begun_s.saturating_add(self.settings.every_s);
-        Ok((last, due_s.saturating_sub(now_s)))
+        let begun_s = newest.as_ref().map_or(0, |(_, of)| of.begun_s.min(now_s));
+        let due_s = begun_s.saturating_add(every_s);
+        let last = newest.map(|(name, manifest)| Last {
+            name,
+            begun_s: manifest.begun_s,
+        });
+        // A hole may come at any time.
+        let left_s = due_s.saturating_sub(now_s);
+        Ok((last, archived.map_or(left_s, |_| left_s.min(LOOK_AGAIN_S))))
     }
 
     fn make(&self) -> Result<Last, Error> {
         let directory = &self.settings.directory;
         let (name, manifest) = create(&self.cluster, directory, &self.interrupt, |_| {})?;
-        let catalog = self.open()?;
+        let catalog = Catalog::open(directory)?;
         catalog.prune_of(self.settings.keep, Some(self.cluster.cluster))?;
         Ok(Last {
             name,
             begun_s: manifest.begun_s,
         })
     }
+}
 
-    /// Opens the directory. It isn't created: where a file system isn't mounted, backups would fill
-    /// the disk below it.
-    fn open(&self) -> Result<Catalog, Error> {
-        let directory = &self.settings.directory;
-        if !directory.is_dir() {
-            return Err(Error::store(format!(
-                "{} is no directory here: create it, or mount its file system",
-                directory.display()
-            )));
-        }
-        Catalog::open(directory)
+/// Returns the newest backup of a cluster that is in a directory.
+pub(super) fn newest(cluster: u32, directory: &Path) -> Result<Option<(String, Manifest)>, Error> {
+    check_directory(directory)?;
+    let entries = Catalog::open(directory)?.entries()?.into_iter().rev();
+    let mut own = entries.filter_map(|entry| {
+        let manifest = entry.manifest.ok()?;
+        (manifest.cluster == cluster).then_some((entry.name, manifest))
+    });
+    Ok(own.next())
+}
+
+/// Returns an error unless the directory is there. It isn't created: where a file system isn't
+/// mounted, backups would fill the disk below it.
+pub(super) fn check_directory(directory: &Path) -> Result<(), Error> {
+    match directory.is_dir() {
+        true => Ok(()),
+        false => Err(Error::store(format!(
+            "{} is no directory here: create it, or mount its file system",
+            directory.display()
+        ))),
     }
 }
 

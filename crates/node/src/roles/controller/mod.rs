@@ -5,6 +5,7 @@
 //! Everything that it must remember is in the store before it acts on it, so it can be killed at
 //! any time; only failover stops meanwhile.
 
+mod archiving;
 mod backups;
 mod clients;
 mod durations;
