@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use local_cluster::Error;
-use node::backup::{Catalog, Checked, Entry, Manifest, Step, check, create};
+use node::backup::{Catalog, Checked, Entry, Manifest, Step, check, create, range_text};
 use node::{OpenApplication, utc};
 use serde_json::{Value, json};
 
@@ -116,14 +116,23 @@ fn make(options: &Create) -> Result<(), Error> {
 }
 
 fn list(options: &List) -> Result<(), Error> {
-    let entries = Catalog::open(&options.directory)?.entries()?;
+    let catalog = Catalog::open(&options.directory)?;
+    let entries = catalog.entries()?;
+    let (reachable, wrong) = catalog.reachable()?;
+    let range = |name: &str| reachable.iter().find(|of| of.name == name)?.range;
     if options.json {
         let of_entry = |entry: &Entry| match &entry.manifest {
-            Ok(manifest) => to_json(&entry.name, manifest),
+            Ok(manifest) => {
+                let mut of = to_json(&entry.name, manifest);
+                let range = range(&entry.name);
+                of["from"] = range.map(|range| utc::shown(range.from_ms)).into();
+                of["until"] = range.map(|range| utc::shown(range.until_ms)).into();
+                of
+            }
             Err(why) => json!({ "name": entry.name, "error": why }),
         };
         let backups: Vec<Value> = entries.iter().map(of_entry).collect();
-        println!("{}", json!({ "backups": backups }));
+        println!("{}", json!({ "backups": backups, "wrong": wrong }));
         return Ok(());
     }
     for Entry { name, manifest } in entries {
@@ -131,14 +140,18 @@ fn list(options: &List) -> Result<(), Error> {
             "{}",
             match manifest {
                 Ok(manifest) => format!(
-                    "{name}  cluster {:08x}, {} MiB",
+                    "{name}  cluster {:08x}, {} MiB{}",
                     manifest.cluster,
-                    manifest.bytes().div_ceil(1 << 20)
+                    manifest.bytes().div_ceil(1 << 20),
+                    range(&name).map_or(String::new(), |range| {
+                        format!(", any moment from {} UTC", range_text(range))
+                    })
                 ),
                 Err(why) => format!("{name}  CAN'T BE USED: {why}"),
             }
         );
     }
+    wrong.iter().for_each(|why| println!("{why}"));
     Ok(())
 }
 
@@ -148,6 +161,15 @@ fn verify(options: &Verify) -> Result<(), Error> {
     let scratch = format!("wirepaxos-verify-{}", std::process::id());
     let scratch = options.scratch.join(scratch);
     let checked = check(&catalog.path(&name), &manifest, &scratch, open)?;
+    let (reachable, wrong) = catalog.reachable()?;
+    if !wrong.is_empty() {
+        return Err(Error::new(format!(
+            "the archive has holes, and leads only so far as `wirepaxos backup list` shows: {}",
+            wrong.join("; ")
+        )));
+    }
+    let range = reachable.iter().find(|of| of.name == name);
+    let range = range.and_then(|of| of.range);
     if options.json {
         let digests = checked.iter().map(|checked| {
             let digests: Vec<String> = checked.digests.iter().map(|d| hex(d)).collect();
@@ -158,6 +180,12 @@ fn verify(options: &Verify) -> Result<(), Error> {
         return Ok(());
     }
     println!("{name} is whole, and its states can be opened");
+    if let Some(range) = range {
+        println!(
+            "The archive leads from it to any moment from {} UTC",
+            range_text(range)
+        );
+    }
     positions(&manifest).for_each(|line| println!("{line}"));
     for Checked { group, digests } in &checked {
         for (pid, digest) in digests.iter().enumerate() {

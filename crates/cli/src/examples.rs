@@ -21,6 +21,7 @@ pub const EXAMPLES: &[&str] = &[
     "wirepaxos backup verify /backup",
     "wirepaxos backup prune /backup --keep 7",
     "wirepaxos backup restore /backup --into new/cluster.toml",
+    "wirepaxos backup restore /backup --to 2026-11-28T19:00:05Z --into new/cluster.toml",
     "wirepaxos failover -c cluster.toml --to leader-2",
     "wirepaxos controller rebuild -c cluster.toml",
     "wirepaxos forget-log -c cluster.toml --name acceptor-1",

@@ -8,6 +8,8 @@
 //! | `epochs.json` | what the controller said of the epochs; null if none answered |
 //! | `group-`number`/` | the state of one replica of that group, as [`Incoming`] keeps it |
 //!
+//! Beside the backups is what was decided behind them, if it is archived ([`crate::archive`]).
+//!
 //! A backup has the name `backup-`time from the beginning to the end only if it is whole and on the
 //! disk; before that its name ends in `.unfinished`.
 //!
@@ -18,10 +20,13 @@ mod check;
 mod create;
 mod manifest;
 mod restore;
+mod roll_forward;
 mod scratch;
+mod states;
 
 pub use catalog::{Catalog, Entry};
 pub use check::{Checked, check};
 pub use create::{Step, create};
 pub use manifest::{GroupEntry, Manifest};
 pub use restore::{Restored, restore};
+pub use roll_forward::{Goal, Reachable, range_text};

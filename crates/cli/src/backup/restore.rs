@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use local_cluster::Error;
-use node::ClusterFile;
+use node::archive::Moment;
 use node::backup::{Catalog, restore};
+use node::{ClusterFile, utc};
 use serde_json::json;
 
-use super::{open, positions};
+use super::{open, positions, to_json};
 
 const HELP: &str = "\
 The new cluster has a number, keys and addresses of its own, and may have more or fewer nodes: \
@@ -30,6 +31,11 @@ pub struct Options {
     /// Make the cluster of this cluster file
     #[arg(long, value_name = "FILE")]
     into: PathBuf,
+    /// Bring back this moment, if all that was decided since the backup is archived: a time in
+    /// UTC, like 2026-11-28T19:00:05Z, or how many instances were executed (of one of several
+    /// partitions: GROUP/PARTITION/INSTANCE). `backup list` shows which there are
+    #[arg(long, value_name = "TIME|INSTANCE")]
+    to: Option<Moment>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -39,11 +45,26 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = ClusterFile::load(&options.into)?;
     let catalog = Catalog::open(&options.directory)?;
-    let (name, manifest) = catalog.find(options.name.as_deref())?;
-    let restored = restore(&cluster, &catalog.path(&name), &manifest, open)?;
+    let wanted = options.name.as_deref();
+    let (name, mut manifest, goal) = match options.to {
+        Some(moment) => {
+            let (name, manifest, goal) = catalog.find_for(wanted, moment)?;
+            (name, manifest, Some(goal))
+        }
+        None => {
+            let (name, manifest) = catalog.find(wanted)?;
+            (name, manifest, None)
+        }
+    };
+    let path = catalog.path(&name);
+    let restored = restore(&cluster, (&path, &manifest), goal.as_ref(), open)?;
+    manifest.groups.clone_from(&restored.groups);
+    let to = goal.map(|goal| utc::shown(goal.until.time_ms));
     if options.json {
         let said = json!({
             "name": name,
+            "to": to,
+            "groups": to_json(&name, &manifest)["groups"],
             "replicas": restored.replicas,
             "controller": restored.controller,
         });
@@ -57,6 +78,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
         .collect();
     for node in nodes {
         println!("{node} begins with {name}");
+    }
+    if let Some(to) = to {
+        println!("and with what was archived until {to} UTC");
     }
     positions(&manifest).for_each(|line| println!("{line}"));
     println!(

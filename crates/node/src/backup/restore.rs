@@ -13,16 +13,17 @@ use paxos::Instance;
 use replica::Install;
 use replica::storage::private_directory;
 
-use super::check::{check_files, unusable};
+use super::check::check_files;
 use super::manifest::{GroupEntry, Manifest};
+use super::roll_forward::Goal;
 use super::scratch::Scratch;
+use super::states::States;
 use crate::Error;
 use crate::cluster_file::{ClusterFile, Node, Role};
 use crate::roles::replica::{Note, OpenApplication, lock_directory};
 use crate::store::LostStore;
 use crate::transfer::copy::{INTO, under_another_name};
-use crate::transfer::incoming::{self, Head, Incoming};
-use crate::transfer::linked_copy::write_parts;
+use crate::transfer::incoming::{self, Head};
 
 /// The temporary directory, in `data` of the cluster file.
 const SCRATCH: &str = "restoring";
@@ -33,15 +34,17 @@ pub struct Restored {
     pub replicas: Vec<String>,
     /// The controller that begins with the record, if it is on this machine.
     pub controller: Option<String>,
+    /// The groups, with where they begin.
+    pub groups: Vec<GroupEntry>,
 }
 
 /// Lets the nodes of a new cluster that are on this machine begin with the backup at `from` at
-/// their first start. `open` opens the application of a group in an empty directory. After an error
-/// nothing is left.
+/// their first start, or with what it has become by the moment of `goal`. `open` opens the
+/// application of a group in an empty directory. After an error nothing is left.
 pub fn restore(
     cluster: &ClusterFile,
-    from: &Path,
-    manifest: &Manifest,
+    (from, manifest): (&Path, &Manifest),
+    goal: Option<&Goal>,
     open: impl Fn(&str) -> Result<Box<OpenApplication>, Error>,
 ) -> Result<Restored, Error> {
     refuse_misfit(cluster, manifest)?;
@@ -49,7 +52,8 @@ pub fn restore(
     refuse_used(cluster, &here)?;
     check_files(from, manifest)?;
     let mut made = Vec::new();
-    let laid = lay(cluster, from, manifest, &here, &open, &mut made);
+    let backup = (from, manifest);
+    let laid = lay(cluster, backup, goal, &here, &open, &mut made);
     if laid.is_err() {
         for directory in made {
             let _ = incoming::remove(&directory);
@@ -129,8 +133,8 @@ fn refuse_used(cluster: &ClusterFile, nodes: &[&Node]) -> Result<(), Error> {
 
 fn lay(
     cluster: &ClusterFile,
-    from: &Path,
-    manifest: &Manifest,
+    (from, manifest): (&Path, &Manifest),
+    goal: Option<&Goal>,
     here: &[&Node],
     open: &impl Fn(&str) -> Result<Box<OpenApplication>, Error>,
     made: &mut Vec<PathBuf>,
@@ -138,38 +142,46 @@ fn lay(
     let failed = |e: io::Error| Error::store(format!("{}: {e}", cluster.data.display()));
     private_directory(&cluster.data).map_err(failed)?;
     let scratch = Scratch::new(&cluster.data.join(SCRATCH)).map_err(failed)?;
-    let mut replicas = Vec::new();
-    for group in &manifest.groups {
-        let of_group = |n: &&&Node| n.role == Role::Replica && n.group == Some(group.id);
-        let nodes: Vec<_> = here.iter().filter(of_group).collect();
-        let Some((first, others)) = nodes.split_first() else {
-            continue;
-        };
-        let open = open(&group.application)?;
-        let lay_first = |into: &Path| {
-            let named = (manifest, group);
-            unpack(cluster, first, from, named, &*open, &scratch, into)
-        };
-        made.push(cluster.node_dir(first));
-        begin(cluster, first, &group.positions, lay_first)?;
-        replicas.push(first.name.clone());
-        for node in others {
-            made.push(cluster.node_dir(node));
-            let like = cluster.node_dir(first).join(INTO);
-            begin(cluster, node, &group.positions, |into| copy_to(&like, into))?;
-            replicas.push(node.name.clone());
-        }
-    }
     // The others of several controllers begin empty, and get the record from the first.
     let first = cluster.controller_node();
     let controller = here.iter().find(|node| node.name == first.name);
+    let (mut replicas, mut groups) = (Vec::new(), Vec::new());
+    for group in &manifest.groups {
+        let of_group = |n: &&&Node| n.role == Role::Replica && n.group == Some(group.id);
+        let nodes: Vec<_> = here.iter().filter(of_group).collect();
+        if nodes.is_empty() && (controller.is_none() || goal.is_none()) {
+            groups.push(group.clone());
+            continue;
+        }
+        let open = open(&group.application)?;
+        let mut states = States::new((from, manifest, group), &*open, &scratch);
+        let group = match goal {
+            Some(goal) => states.bring_to(goal)?,
+            None => group.clone(),
+        };
+        if let Some((first, others)) = nodes.split_first() {
+            made.push(cluster.node_dir(first));
+            let head = head(first, &group);
+            let lay_first = |into: &Path| states.lay(cluster.cluster, head, into);
+            begin(cluster, first, &group.positions, lay_first)?;
+            replicas.push(first.name.clone());
+            for node in others {
+                made.push(cluster.node_dir(node));
+                let like = cluster.node_dir(first).join(INTO);
+                begin(cluster, node, &group.positions, |into| copy_to(&like, into))?;
+                replicas.push(node.name.clone());
+            }
+        }
+        groups.push(group);
+    }
     if let Some(node) = controller {
         made.push(cluster.node_dir(node));
-        record(cluster, node, manifest)?;
+        record(cluster, node, manifest, &groups)?;
     }
     Ok(Restored {
         replicas,
         controller: controller.map(|node| node.name.clone()),
+        groups,
     })
 }
 
@@ -191,34 +203,12 @@ fn begin(
     note.write(&Install::new(positions.to_vec())).map_err(io)
 }
 
-/// Writes a group's state as that of the new cluster.
-fn unpack(
-    cluster: &ClusterFile,
-    node: &Node,
-    from: &Path,
-    (manifest, group): (&Manifest, &GroupEntry),
-    open: &OpenApplication,
-    scratch: &Scratch,
-    into: &Path,
-) -> io::Result<()> {
-    let head = Head {
+fn head(node: &Node, group: &GroupEntry) -> Head {
+    Head {
         from: node.control,
         state: 0,
         positions: group.positions.clone(),
-    };
-    let mut to = Incoming::begin(into, head)?;
-    for pid in group.pids() {
-        let moved = scratch
-            .open(from, (manifest, group), pid, open)
-            .and_then(|state| state.move_to(cluster.cluster).map_err(|e| e.to_string()))
-            .and_then(|()| scratch.holder(cluster.cluster, group, pid, open))
-            .and_then(|mut state| state.snapshot().map_err(|e| e.to_string()));
-        let unusable = |why: String| io::Error::other(unusable(from, group.id, pid, &why));
-        let (_, snapshot) = moved.map_err(unusable)?;
-        write_parts(snapshot, &mut to, pid)?;
-        scratch.clear(group, pid)?;
     }
-    to.sync()
 }
 
 /// Copies a state to another replica of this machine.
@@ -234,12 +224,16 @@ fn copy_to(from: &Path, into: &Path) -> io::Result<()> {
 }
 
 /// Writes the record with which the controller begins.
-fn record(cluster: &ClusterFile, node: &Node, manifest: &Manifest) -> Result<(), Error> {
+fn record(
+    cluster: &ClusterFile,
+    node: &Node,
+    manifest: &Manifest,
+    groups: &[GroupEntry],
+) -> Result<(), Error> {
     let directory = cluster.node_dir(node);
     private_directory(&directory)
         .map_err(|e| Error::store(format!("{}: {e}", directory.display())))?;
-    let groups = manifest.groups.iter();
-    let states = groups.enumerate().map(|(at, group)| {
+    let states = groups.iter().enumerate().map(|(at, group)| {
         // The first group's state has the level.
         let level = if at == 0 { manifest.level } else { FIRST };
         let state = GroupState::begun_from_backup(group.positions.clone(), level);
