@@ -5,10 +5,11 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Callable
 
-from cluster import Cluster, Failed, fill
-from load import CLIENTS, Connection, key
+from cluster import PATIENCE, Cluster, Failed, fill
+from load import CLIENTS, Connection, Load, key
 
 # Has the program say that it has the format level after its own, in which nothing differs.
 NEXT_LEVEL = {"WIREPAXOS_TEST_LEVEL": "2"}
@@ -128,16 +129,70 @@ def new_cluster(exam):
     new = Cluster(exam.program, exam.directory / "new", machines)
     try:
         new.run("backup", "restore", backups, "--into", new.file, file=False)
-        new.start(new.nodes())
-        new.await_health()
-        connection = Connection(new.front_ends[0], new.password)
-        for client in range(CLIENTS):
-            [number] = connection.call([("INCR", key(client))])
-            if not acknowledged[client] < number <= exam.load.acknowledged[client] + 2:
-                raise Failed(f"{key(client)} is {number} in the new cluster, and was {acknowledged[client]} before the backup")
-        connection.close()
+        must_continue(new, acknowledged, exam.load.acknowledged)
     finally:
         new.end()
+
+
+def must_continue(new, before, after):
+    """Starts a restored cluster, in which each client's number must be from between these."""
+    new.start(new.nodes())
+    new.await_health()
+    connection = Connection(new.front_ends[0], new.password)
+    for client in range(CLIENTS):
+        [number] = connection.call([("INCR", key(client))])
+        if not before[client] < number <= after[client] + 2:
+            raise Failed(f"{key(client)} is {number} in the new cluster, and was {before[client]} to {after[client]}")
+    connection.close()
+
+
+def restore_a_second(exam):
+    """A cluster of its own, with an archive, is lost under load, and is brought back as it was at one second."""
+    backups = exam.directory / "archive"
+    backups.mkdir()
+
+    def cluster(name, network):
+        machines = [f"127.{exam.network}.{network}.{number}" for number in range(1, 4)]
+        return Cluster(exam.program, exam.directory / name, machines)
+
+    old = cluster("archived", 2)
+    with open(old.file, "a", encoding="utf-8") as file:
+        file.write(f'\n[backup]\ndirectory = "{backups}"\narchive = true\n')
+    load = None
+    try:
+        old.start(old.nodes())
+        old.await_health()
+        load = Load(old.front_ends, old.password)
+        await_archive(old, backups, "")
+        if not load.serves():
+            raise Failed("the cluster with an archive doesn't serve")
+        before = list(load.acknowledged)
+        time.sleep(1)
+        moment = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        time.sleep(1)
+        after = list(load.acknowledged)
+        await_archive(old, backups, moment)
+    finally:
+        if load:
+            load.end()
+        old.end()
+    new = cluster("second", 3)
+    try:
+        new.run("backup", "restore", backups, "--to", moment, "--into", new.file, file=False)
+        must_continue(new, before, after)
+    finally:
+        new.end()
+
+
+def await_archive(cluster, backups, moment):
+    """Waits until a backup can be brought to a moment."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        listed = cluster.run("backup", "list", backups, file=False)["backups"]
+        if any((of["until"] or "") > moment for of in listed):
+            return
+        time.sleep(0.2)
+    raise Failed(f"nothing is archived up to {moment}")
 
 
 def add_acceptors(exam):
@@ -219,4 +274,5 @@ ITEMS = [
     Item("replica-new", "a replica is replaced by a new one", "wirepaxos members replace", replace_replica),
     Item("replica-less", "three replicas again", "wirepaxos members remove", shrink_replicas),
     Item("restore", "a new cluster of five machines from a backup", "wirepaxos backup create, restore", new_cluster),
+    Item("second", "a lost cluster as it was at one second", "wirepaxos backup restore --to TIME", restore_a_second),
 ]

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backups that the controller makes by itself: when they fail, what is said, and what stays.
+//! Backups that the controller makes by itself: when they fail, what is said, and what stays; and
+//! the archive, which brings back any moment between them.
 
 mod common;
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
+use common::redis::has_redis;
 use common::{PROGRAM, TestCluster, eventually, json, shape, text};
+use local_cluster::Shape;
 use local_cluster::resp::Reply;
 use serde_json::Value;
 
@@ -94,4 +99,179 @@ fn a_controller_backs_up_by_schedule_and_says_when_it_cannot() {
     let verify = verify.args(["backup", "verify"]).arg(&aside).arg(newest);
     let verify = verify.output().unwrap();
     assert!(verify.status.success(), "{}", text(&verify.stderr));
+}
+
+/// Starts a cluster that archives what it decides beside its backups.
+fn start_archiving(shape: &Shape) -> (TestCluster, PathBuf) {
+    let mut cluster = TestCluster::create(shape);
+    let file = &cluster.local.file;
+    let mut text = fs::read_to_string(file).unwrap();
+    text += "\n[backup]\ndirectory = \"backups\"\narchive = true\n";
+    fs::write(file, text).unwrap();
+    let directory = file.parent().unwrap().join("backups");
+    fs::create_dir(&directory).unwrap();
+    cluster.start_all();
+    (cluster, directory)
+}
+
+/// Returns the time as `wirepaxos` writes it.
+fn now() -> String {
+    let date = Command::new("date").args(["-u", "+%F %T.%3N"]).output();
+    text(&date.unwrap().stdout).trim().to_owned()
+}
+
+/// Returns a moment at which all replicas have executed what was acknowledged, once it is archived.
+fn archived(cluster: &TestCluster, replicas: usize) -> String {
+    cluster.assert_replicas_agree(replicas);
+    let moment = now();
+    eventually("the archive to reach now", || {
+        let archive = cluster.status("controller")["backup"]["archive"].clone();
+        (archive["until"].as_str()? > moment.as_str()).then_some(())
+    });
+    moment
+}
+
+/// Writes a pair of keys, which are in different partitions if there are several.
+fn set_both(cluster: &TestCluster, value: &str) {
+    let set = cluster.call(1, &["MSET", "a:1", value, "b:1", value]);
+    assert_eq!(set, Reply::Simple("OK".into()), "{value}");
+}
+
+fn expect_both(cluster: &TestCluster, value: &str) {
+    for key in ["a:1", "b:1"] {
+        let got = cluster.call(1, &["GET", key]);
+        assert_eq!(got, Reply::Bulk(Some(value.into())), "{key}");
+    }
+}
+
+fn restore_to(moment: &str, directory: &Path, into: &TestCluster) -> Output {
+    let mut restore = Command::new(PROGRAM);
+    restore.args(["backup", "restore", "--json", "--to", moment, "--into"]);
+    restore.arg(&into.local.file).arg(directory);
+    restore.output().unwrap()
+}
+
+/// Expects that a new cluster that is brought to a moment has this value. Returns what was said.
+fn brings_back(moment: &str, directory: &Path, shape: &Shape, value: &str) -> Value {
+    let mut new = TestCluster::create(shape);
+    let output = restore_to(moment, directory, &new);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    new.start_all();
+    expect_both(&new, value);
+    set_both(&new, "later");
+    new.assert_replicas_agree(shape.replicas);
+    json(&output)
+}
+
+fn is_out_of_reach(moment: &str, directory: &Path, shape: &Shape) {
+    let new = TestCluster::create(shape);
+    let output = restore_to(moment, directory, &new);
+    let said = text(&output.stderr);
+    assert!(!output.status.success(), "{moment}");
+    assert!(said.contains("no backup can be brought"), "{said}");
+    assert!(!new.local.directory().join("data").exists());
+}
+
+fn kill_all(cluster: &mut TestCluster) {
+    for name in cluster.local.nodes.clone() {
+        cluster.processes.kill(&name);
+    }
+}
+
+/// Returns the only backup, as it is listed.
+fn listed(directory: &Path) -> Value {
+    let mut list = Command::new(PROGRAM);
+    let list = list.args(["backup", "list", "--json"]).arg(directory);
+    json(&list.output().unwrap())["backups"][0].clone()
+}
+
+/// Returns the segments, oldest first.
+fn segments(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut paths = entries.map(|entry| entry.unwrap().path());
+    let is_archive = |path: &PathBuf| path.to_string_lossy().contains("archive-");
+    let archive = paths.find(is_archive).unwrap();
+    let segments = fs::read_dir(archive).unwrap();
+    let mut segments: Vec<_> = segments.map(|entry| entry.unwrap().path()).collect();
+    segments.sort();
+    segments
+}
+
+#[test]
+fn a_redis_cluster_is_brought_back_to_a_moment_and_to_an_instance() {
+    if !has_redis() {
+        return;
+    }
+    let shape = shape("redis");
+    let (mut old, directory) = start_archiving(&shape);
+    eventually("a backup", || backups(&directory).pop());
+    set_both(&old, "one");
+    let first = archived(&old, 3);
+    set_both(&old, "two");
+    archived(&old, 3);
+    let after = now();
+    kill_all(&mut old);
+
+    let said = brings_back(&first, &directory, &shape, "one");
+    let instance = said["groups"][0]["positions"][0].to_string();
+    brings_back(&instance, &directory, &shape, "one");
+    let last = listed(&directory)["until"].as_str().unwrap().to_owned();
+    brings_back(&last, &directory, &shape, "two");
+    let late = after.replacen("20", "29", 1);
+    is_out_of_reach(&late, &directory, &shape);
+}
+
+/// A replica, and then the controller, which writes the archive, are killed under way; and then its
+/// directory is away for a while, as if its file system weren't mounted.
+#[test]
+fn an_archive_of_two_partitions_goes_on_after_kills_and_ends_at_a_hole() {
+    let shape = Shape {
+        partitions: 2,
+        ..shape("rocksdb")
+    };
+    let (mut old, directory) = start_archiving(&shape);
+    eventually("a backup", || backups(&directory).pop());
+    set_both(&old, "one");
+    let first = archived(&old, 3);
+    old.processes.kill("replica-3");
+    set_both(&old, "two");
+    let second = archived(&old, 2);
+    old.start_node("replica-3");
+    old.processes.kill("controller");
+    set_both(&old, "three");
+    old.start_node("controller");
+    let third = archived(&old, 3);
+    let aside = directory.with_extension("aside");
+    fs::rename(&directory, &aside).unwrap();
+    let why = eventually("a warning", || warnings(&old, "the archive ends").pop());
+    assert!(why.contains("mount its file system"), "{why}");
+    set_both(&old, "four");
+    fs::rename(&aside, &directory).unwrap();
+    let fourth = archived(&old, 3);
+    assert_eq!(warnings(&old, "the archive ends"), [""; 0]);
+    let archive = old.status("controller")["backup"]["archive"].clone();
+    assert_eq!(archive["holes"], 0, "{archive}");
+    assert!(archive["lag_s"].as_u64().is_some(), "{archive}");
+    kill_all(&mut old);
+    assert_eq!(
+        backups(&directory).len(),
+        1,
+        "no hole asked for another one"
+    );
+
+    // The writer that was killed last has left a torn record.
+    let [before, .., last] = &segments(&directory)[..] else {
+        panic!("{:?}", segments(&directory));
+    };
+    let mut torn = OpenOptions::new().append(true).open(last).unwrap();
+    torn.write_all(&[0, 0, 0, 99, 1, 2, 3]).unwrap();
+    brings_back(&first, &directory, &shape, "one");
+    brings_back(&second, &directory, &shape, "two");
+    brings_back(&third, &directory, &shape, "three");
+    brings_back(&fourth, &directory, &shape, "four");
+
+    // Without the first segment nothing leads from the backup to the next one.
+    fs::rename(before, before.with_extension("aside")).unwrap();
+    is_out_of_reach(&third, &directory, &shape);
+    assert!(listed(&directory)["until"].is_null());
 }
