@@ -3,6 +3,8 @@
 //! so that ordinary tests include the same files and run them on random input.
 
 #[cfg(feature = "node")]
+pub mod archive;
+#[cfg(feature = "node")]
 pub mod checkpoint;
 #[cfg(feature = "node")]
 pub mod cluster_file;

@@ -2,6 +2,8 @@
 //! The fuzz targets' bodies on a fixed stream of random input, so that they can't rot and an
 //! ordinary test run finds what is easy to find. `fuzz/README.md` has the real thing.
 
+#[path = "../../../fuzz/src/archive.rs"]
+mod archive;
 #[path = "../../../fuzz/src/checkpoint.rs"]
 mod checkpoint;
 #[path = "../../../fuzz/src/cluster_file.rs"]
@@ -15,8 +17,18 @@ mod disk;
 mod input;
 #[path = "../../../fuzz/src/members.rs"]
 mod members;
+#[path = "../../../fuzz/src/scratch.rs"]
+mod scratch;
 
 use test_world::Rng;
+
+#[test]
+fn damaged_segments_of_archives() {
+    let mut random = Rng::new(4);
+    for _ in 0..300 {
+        archive::run(&random.bytes(100));
+    }
+}
 
 #[test]
 fn checkpoints_of_other_replicas() {
