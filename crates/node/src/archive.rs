@@ -10,9 +10,11 @@
 //! | `archive-`cluster`/` | the archive of the cluster with this number |
 //! | `archive-`cluster`/`time`-`random`.log` | a segment: values of all partitions, in order |
 //!
-//! Each writer has segments of its own, so that two writers never spoil one another's. The same
-//! values may be in two segments, and count once. In a segment no instance is missing: where one
-//! is, the writer begins another.
+//! Times are those at which a replica has executed values, since values have none that all agree
+//! on. The controller writes, not the replicas: no replica's disk fills, none is relied on, and
+//! none waits. Each writer has segments of its own, so that two writers never spoil one another's.
+//! The same values may be in two segments, and count once. In a segment no instance is missing:
+//! where one is, the writer begins another.
 //!
 //! [`Recent`]: crate::transfer::recent::Recent
 
