@@ -11,6 +11,7 @@ pub const EXAMPLES: &[&str] = &[
     "wirepaxos members add -c cluster.toml acceptor-4=10.0.0.14 acceptor-5=10.0.0.15",
     "wirepaxos members remove -c cluster.toml acceptor-4 acceptor-5",
     "wirepaxos members replace -c cluster.toml acceptor-1 acceptor-4=10.0.0.14",
+    "wirepaxos members drain -c cluster.toml 10.0.0.11",
     "wirepaxos upgrade check -c cluster.toml",
     "wirepaxos upgrade finish -c cluster.toml",
     "wirepaxos upgrade back -c cluster.toml",
