@@ -27,8 +27,11 @@ use crate::{Error, utc};
 /// How often the thread looks whether this controller acts, and whether a backup is due.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// The seconds until a failed backup is tried again. They double with each failure, up to the time
-/// between two backups, since each attempt may fetch the whole state.
-const RETRY_S: u64 = 60;
+/// between two backups, since each attempt may fetch the whole state. The first is soon over: where
+/// everything is started at once, no replica may be ready yet.
+const FIRST_RETRY_S: u64 = 5;
+/// The seconds by which a backup may be late, and those between two behind holes of the archive.
+const GRACE_S: u64 = 60;
 /// The seconds after which the thread looks whether the archive has a hole.
 const LOOK_AGAIN_S: u64 = 1;
 /// How long the end waits for the thread.
@@ -171,7 +174,7 @@ impl Shown {
             .max(self.since_s)?;
         let age_s = now_s.saturating_sub(since_s);
         // A backup takes its time, and the next is due only after it.
-        let is_late = age_s > 2 * self.every_s + RETRY_S;
+        let is_late = age_s > 2 * self.every_s + GRACE_S;
         is_late.then(|| {
             format!(
                 "the last backup is {} old, and one is due every {}: look whether the directory of \
@@ -207,7 +210,7 @@ impl Shown {
 /// Returns the seconds between the failure of this number, from 0, and the next attempt.
 fn retry_s(failures: u32, every_s: u64) -> u64 {
     let doubled = 1u64.checked_shl(failures.min(32)).unwrap_or(u64::MAX);
-    RETRY_S.saturating_mul(doubled).min(every_s)
+    FIRST_RETRY_S.saturating_mul(doubled).min(every_s)
 }
 
 struct Maker {
@@ -259,7 +262,7 @@ impl Maker {
         };
         let every_s = match &newest {
             // What is archived behind a hole is of no use without a backup.
-            Some((_, manifest)) if !leads_on(manifest) => self.settings.every_s.min(RETRY_S),
+            Some((_, manifest)) if !leads_on(manifest) => self.settings.every_s.min(GRACE_S),
             _ => self.settings.every_s,
         };
         // A backup of the future would put the next one off, perhaps for years.
@@ -327,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_backup_is_late_two_times_after_it_was_due() {
-        let late_s = 2 * 100 + RETRY_S;
+        let late_s = 2 * 100 + GRACE_S;
         for (last, from_s) in [(None, 1_000), (Some(5_000), 5_000), (Some(10), 1_000)] {
             let shown = shown(last);
             assert_eq!(shown.warning(from_s + late_s), None, "{last:?}");
@@ -342,20 +345,20 @@ mod tests {
     fn failures_are_told_each_time_and_tried_again_ever_later() {
         let mut shown = shown(None);
         shown.every_s = 86_400;
-        let waits: Vec<_> = (0..12)
+        let waits: Vec<_> = (0..16)
             .map(|n| shown.note(Err(Error::new("the disk is full")), n).unwrap())
             .collect();
-        assert_eq!(waits[..3], [60, 120, 240]);
-        assert_eq!(waits[11], 86_400);
-        assert_eq!(shown.failed, 12);
-        assert_eq!(std::mem::take(&mut shown.news).len(), 12);
+        assert_eq!(waits[..3], [5, 10, 20]);
+        assert_eq!(waits[15], 86_400);
+        assert_eq!(shown.failed, 16);
+        assert_eq!(std::mem::take(&mut shown.news).len(), 16);
         let warning = shown.warning(1_000).unwrap();
         assert_eq!(warning, "no backup: the disk is full");
         let last = Last {
             name: "backup-2".to_owned(),
             begun_s: 1_000,
         };
-        assert_eq!(shown.note(Ok(last), 12), None);
+        assert_eq!(shown.note(Ok(last), 16), None);
         assert_eq!(shown.warning(1_000), None);
         assert!(!shown.news[0].is_warning);
         assert_eq!(retry_s(u32::MAX, 100), 100);
