@@ -427,7 +427,8 @@ impl GroupControl {
         let remedy = match self.settings.protocol {
             Protocol::Paxos => {
                 "Stop all controllers, and make the store anew from what the nodes know: \
-                 `wirepaxos controller rebuild`"
+                 `wirepaxos controller rebuild`. If all acceptors are empty, too, restore a \
+                 backup into a new cluster"
             }
             Protocol::NoPaxos => {
                 "Stop this controller, and restore the newest copy of its epochs.json"
