@@ -5,6 +5,8 @@
 //! for it: where it was away for longer than they remember, or its directory was, the archive has a
 //! hole, and the thread beside it makes a backup behind that.
 
+mod appender;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +18,9 @@ use paxos::Instance;
 use serde_json::{Value, json};
 use tracing::{Span, warn};
 
+use self::appender::Appender;
 use super::backups;
-use crate::archive::{Archive, GroupPartition, Record, Records, Stretch, Tail, Writer};
+use crate::archive::{Archive, GroupPartition};
 use crate::backup::Manifest;
 use crate::cluster_clock::wall_clock_ms;
 use crate::cluster_file::{BackupSettings, ClusterFile, Group};
@@ -30,13 +33,6 @@ use crate::{Error, utc};
 
 /// How often replicas are asked.
 const ASK_INTERVAL: Duration = Duration::from_millis(250);
-/// How often what was written is made durable.
-const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// How often it is noted that nothing was decided.
-const IDLE_MS: u64 = 900;
-/// A segment is closed at this length, or this age.
-const SEGMENT_LEN: u64 = 64 << 20;
-const SEGMENT_AGE: Duration = Duration::from_secs(3_600);
 /// A lag of more seconds is worth a warning.
 const LATE_S: u64 = 10;
 /// The most answers that are taken from one partition before the others have their turn.
@@ -95,7 +91,7 @@ impl Archiving {
             settings: settings.clone(),
             cluster: cluster.cluster,
             sources: sources(cluster, &interrupt)?,
-            writing: None,
+            appender: None,
             state: state.clone(),
         };
         let span = Span::current();
@@ -226,7 +222,7 @@ struct Archiver {
     settings: BackupSettings,
     archive: Archive,
     sources: Vec<Source>,
-    writing: Option<Writing>,
+    appender: Option<Appender>,
     state: Arc<Mutex<ArchiveState>>,
 }
 
@@ -251,7 +247,7 @@ impl Archiver {
     }
 
     fn close(&mut self) {
-        if let Some(Err(e)) = self.writing.take().map(Writing::close) {
+        if let Some(Err(e)) = self.appender.take().map(Appender::close) {
             warn!("a segment of the archive wasn't closed: {e}");
         }
     }
@@ -262,7 +258,7 @@ impl Archiver {
             Ok(()) => state.error = None,
             Err(e) => {
                 // Nothing may be appended behind what was written in part.
-                self.writing = None;
+                self.appender = None;
                 let why = e.to_string();
                 if state.error.as_ref() != Some(&why) {
                     warn!("nothing is archived: {why}");
@@ -275,14 +271,14 @@ impl Archiver {
     /// Takes from each partition what was executed since the last time.
     fn ask_all(&mut self) -> Result<(), Error> {
         backups::check_directory(&self.settings.directory)?;
-        let writing = match &mut self.writing {
-            Some(writing) => writing,
+        let appender = match &mut self.appender {
+            Some(appender) => appender,
             none => none.insert(self.archive.go_on(self.cluster, &self.settings.directory)?),
         };
         let mut missing = None;
         for source in &mut self.sources {
             for pid in 0..source.group.partitions {
-                match source.take(pid, &self.archive, writing) {
+                match source.take(pid, &self.archive, appender) {
                     Ok(()) => {}
                     Err(TakeError::Missing(why)) => missing = Some(why),
                     Err(TakeError::NotWritten(e)) => return Err(e),
@@ -290,16 +286,18 @@ impl Archiver {
             }
             source.turn = (source.turn + 1) % source.replicas.len();
         }
-        writing.sync_if_due().map_err(|e| self.archive.failed(&e))?;
+        appender
+            .sync_if_due()
+            .map_err(|e| self.archive.failed(&e))?;
         let places = self.sources.iter().flat_map(|source| {
             let pids = 0..source.group.partitions;
             pids.map(|pid| (source.group.id, pid))
         });
-        let until_ms = writing.durable_until_ms(places);
+        let until_ms = appender.durable_until_ms(places);
         let mut state = lock(&self.state);
         state.until_ms = until_ms.or(state.until_ms);
-        state.first = writing.first();
-        (state.holes, state.bytes) = (writing.holes, writing.bytes);
+        state.first = appender.first();
+        (state.holes, state.bytes) = (appender.holes, appender.bytes);
         state.missing = missing;
         Ok(())
     }
@@ -307,7 +305,7 @@ impl Archiver {
 
 impl Archive {
     /// Goes on at the end of the archive.
-    fn go_on(&self, cluster: u32, backups: &Path) -> Result<Writing, Error> {
+    fn go_on(&self, cluster: u32, backups: &Path) -> Result<Appender, Error> {
         let newest = backups::newest(cluster, backups)?;
         let groups = newest.into_iter().flat_map(|(_, manifest)| manifest.groups);
         let positions = groups.flat_map(|group| {
@@ -315,7 +313,7 @@ impl Archive {
             let positions = group.positions.into_iter().zip(0..);
             positions.map(move |(position, pid)| ((id, pid), position))
         });
-        Ok(Writing::after(self.tail(&positions.collect())?))
+        Ok(Appender::after(self.tail(&positions.collect())?))
     }
 }
 
@@ -333,19 +331,19 @@ impl Source {
         &mut self,
         pid: u16,
         archive: &Archive,
-        writing: &mut Writing,
+        appender: &mut Appender,
     ) -> Result<(), TakeError> {
         let place = (self.group.id, pid);
         let (mut why, mut kept_from) = (Vec::new(), Vec::new());
         for number in self.in_turn() {
             let address = self.replicas[number].peer.address;
-            match self.take_from(number, place, archive, writing) {
+            match self.take_from(number, place, archive, appender) {
                 Ok(()) => {
                     self.missing.remove(&pid);
                     return Ok(());
                 }
                 Err(AskError::NotWritten(e)) => return Err(TakeError::NotWritten(e)),
-                Err(AskError::Kept(kept)) if kept.first > writing.next(place) => {
+                Err(AskError::Kept(kept)) if kept.first > appender.next(place) => {
                     kept_from.push(kept.first);
                     why.push(format!(
                         "{address}: it remembers only from {} on",
@@ -361,7 +359,7 @@ impl Source {
         if nobody_has_them || since.elapsed() > HOLE_AFTER {
             if let Some(first) = kept_from.into_iter().min() {
                 self.missing.remove(&pid);
-                let left = writing.leave_a_hole(place, first);
+                let left = appender.leave_a_hole(place, first);
                 return left.map_err(|e| TakeError::NotWritten(archive.failed(&e)));
             }
         }
@@ -382,18 +380,21 @@ impl Source {
         number: usize,
         place: GroupPartition,
         archive: &Archive,
-        writing: &mut Writing,
+        appender: &mut Appender,
     ) -> Result<(), AskError> {
         let replica = &mut self.replicas[number];
         for _ in 0..IN_A_ROW {
-            let from = writing.next(place);
+            let from = appender.next(place);
             let answer = replica.peer.decided(&self.question, place.1, from);
             replica.failed = answer.is_err().then(Moment::now);
             let (records, _) = answer
                 .map_err(|e| AskError::Failed(e.to_string()))?
                 .map_err(AskError::Kept)?;
-            let is_last = writing.append(archive, place, &records);
-            if is_last.map_err(AskError::NotWritten)? {
+            let is_last = appender.append(archive, place, &records);
+            if let Err(AskError::Failed(_)) = is_last {
+                replica.failed = Some(Moment::now());
+            }
+            if is_last? {
                 break;
             }
         }
@@ -403,167 +404,10 @@ impl Source {
 
 /// Why a replica's values were not archived.
 enum AskError {
-    /// It didn't answer.
+    /// It didn't answer, or what it sent can't be used.
     Failed(String),
     /// It has these values only.
     Kept(KeptRange),
     /// They could not be written.
     NotWritten(Error),
-}
-
-/// The end of the archive, where values are appended.
-struct Writing {
-    tail: Tail,
-    segment: Option<(Writer, Moment)>,
-    synced: Moment,
-    /// The time up to which each partition is durable.
-    durable: BTreeMap<GroupPartition, u64>,
-    holes: u64,
-    bytes: u64,
-}
-
-impl Writing {
-    fn after(tail: Tail) -> Writing {
-        Writing {
-            tail,
-            segment: None,
-            synced: Moment::now(),
-            durable: BTreeMap::new(),
-            holes: 0,
-            bytes: 0,
-        }
-    }
-
-    fn next(&self, place: GroupPartition) -> Instance {
-        self.tail.get(&place).map_or(0, |stretch| stretch.end)
-    }
-
-    fn first(&self) -> BTreeMap<GroupPartition, Instance> {
-        let tail = self.tail.iter();
-        tail.map(|(place, stretch)| (*place, stretch.first))
-            .collect()
-    }
-
-    /// Appends a replica's records, and returns whether it had no more.
-    fn append(
-        &mut self,
-        archive: &Archive,
-        place: GroupPartition,
-        came: &[u8],
-    ) -> Result<bool, Error> {
-        let mut bytes = Vec::new();
-        let mut is_last = false;
-        let mut records = Records::new(came);
-        let mut tail = self.tail.get(&place).copied();
-        for record in records.by_ref() {
-            let end = tail.map_or(0, |stretch| stretch.end);
-            if record.place != place || record.first > end || record.end < end {
-                return Err(Error::new(
-                    "a replica has sent other values than were asked for",
-                ));
-            }
-            is_last = record.values.is_empty();
-            add(&mut tail, &record, &mut bytes);
-        }
-        if !records.is_done() {
-            return Err(Error::new("a replica has sent damaged values"));
-        }
-        if !bytes.is_empty() {
-            let segment = self.segment(archive)?;
-            segment.append(&bytes).map_err(|e| archive.failed(&e))?;
-            self.bytes += bytes.len() as u64;
-        }
-        self.tail.extend(tail.map(|stretch| (place, stretch)));
-        Ok(is_last)
-    }
-
-    /// Returns the segment to which is appended now.
-    fn segment(&mut self, archive: &Archive) -> Result<&mut Writer, Error> {
-        let is_over = |(writer, begun): &(Writer, Moment)| {
-            writer.bytes() > SEGMENT_LEN || begun.elapsed() > SEGMENT_AGE
-        };
-        if self.segment.as_ref().is_some_and(is_over) {
-            self.close_segment().map_err(|e| archive.failed(&e))?;
-        }
-        let (writer, _) = match &mut self.segment {
-            Some(segment) => segment,
-            none => none.insert((archive.begin(wall_clock_ms())?, Moment::now())),
-        };
-        Ok(writer)
-    }
-
-    /// Goes on at a later instance, since those before it are nowhere kept any more.
-    fn leave_a_hole(&mut self, place: GroupPartition, first: Instance) -> std::io::Result<()> {
-        let time_ms = self.tail.get(&place).map_or(0, |stretch| stretch.time_ms);
-        warn!(
-            group = place.0,
-            partition = place.1,
-            first,
-            "the archive has a hole before this"
-        );
-        self.holes += 1;
-        let end = first;
-        self.tail.insert(
-            place,
-            Stretch {
-                first,
-                end,
-                time_ms,
-            },
-        );
-        // No instance is missing within a segment.
-        self.close_segment()
-    }
-
-    fn sync_if_due(&mut self) -> std::io::Result<()> {
-        if self.synced.elapsed() >= SYNC_INTERVAL {
-            if let Some((writer, _)) = &mut self.segment {
-                writer.sync()?;
-                self.is_durable();
-            }
-            self.synced = Moment::now();
-        }
-        Ok(())
-    }
-
-    fn is_durable(&mut self) {
-        let tail = self.tail.iter();
-        self.durable = tail.map(|(place, of)| (*place, of.time_ms)).collect();
-    }
-
-    /// Returns the time up to which all of these partitions are durable.
-    fn durable_until_ms(&self, places: impl Iterator<Item = GroupPartition>) -> Option<u64> {
-        let durable = places.map(|place| self.durable.get(&place).copied());
-        durable.min().flatten()
-    }
-
-    fn close_segment(&mut self) -> std::io::Result<()> {
-        if let Some((writer, _)) = self.segment.take() {
-            writer.close(wall_clock_ms())?;
-            self.is_durable();
-        }
-        Ok(())
-    }
-
-    fn close(mut self) -> std::io::Result<()> {
-        self.close_segment()
-    }
-}
-
-/// Adds a record to what is appended to a partition's stretch. Times neither go back nor lie ahead
-/// of this machine's clock, though replicas' clocks differ. That nothing was executed is noted only
-/// now and then.
-fn add(stretch: &mut Option<Stretch>, record: &Record<'_>, bytes: &mut Vec<u8>) {
-    let of = stretch.get_or_insert(Stretch {
-        first: record.first,
-        end: record.first,
-        time_ms: 0,
-    });
-    let time_ms = record.time_ms.min(wall_clock_ms()).max(of.time_ms);
-    if record.values.is_empty() && time_ms < of.time_ms + IDLE_MS {
-        return;
-    }
-    (of.end, of.time_ms) = (record.end, time_ms);
-    let record = Record { time_ms, ..*record };
-    record.emit(bytes);
 }
