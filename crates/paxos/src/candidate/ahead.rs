@@ -37,7 +37,7 @@ pub struct Continuing {
 
 /// An instance that was asked about.
 #[derive(Clone, Default)]
-struct Asked {
+struct OpenInstance {
     /// The members that answered, as a mask.
     answered: u64,
     /// The members that showed the vote of the highest round.
@@ -58,7 +58,7 @@ struct Partition {
     next: Instance,
     /// `next` at the last tick, once enough members had reported.
     asked_below: Option<Instance>,
-    open: BTreeMap<Instance, Asked>,
+    open: BTreeMap<Instance, OpenInstance>,
     /// The members that hold what is chosen in an instance.
     held: BTreeMap<Instance, u64>,
 }
@@ -237,9 +237,9 @@ impl ReadAhead {
         while partition.open.len() < OPEN_MAX && partition.next < partition.end {
             let inst = partition.next;
             partition.next += 1;
-            let asked = Asked {
+            let asked = OpenInstance {
                 due: now + RETRY,
-                ..Asked::default()
+                ..OpenInstance::default()
             };
             partition.open.insert(inst, asked);
             for continuing in &self.members {
