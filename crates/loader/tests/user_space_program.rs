@@ -7,16 +7,13 @@ mod common;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use common::random::{PARTITIONS, deployment};
+use common::objects_or_skip;
 use common::switch::{ACCEPTORS, CLIENT, LEADER, LEARNER, Switch, address};
-use common::{first_enable, objects_or_skip};
 use loader::frame;
 use loader::run::counter;
 use loader::user_space_program::{Outcome, UserSpaceProgram, copies};
 use paxos::wire::value::Vector;
-use paxos::{Deployment, Flags, Header, MsgType, Program, Round};
-
-const SLOTS: u64 = 64;
+use paxos::{Flags, Header, MsgType, Round};
 
 /// A message that must be sent: its receivers, and all its bytes.
 #[derive(Debug, PartialEq)]
@@ -34,24 +31,7 @@ struct Machine {
 
 impl Machine {
     fn new(dir: &Path, v6: bool) -> Machine {
-        let deployment = Deployment {
-            max_value: 1400,
-            ..deployment(0)
-        };
-        let switch = Switch::new([dir, dir], deployment, SLOTS, v6);
-        let all = usize::from(PARTITIONS);
-        let program = Program {
-            epoch: 1,
-            nonce: 1,
-            next: vec![0; all],
-            trimmed: vec![0; all],
-            window: SLOTS,
-            acceptors: ACCEPTORS.map(Switch::node).to_vec(),
-            f: 1,
-            replicas: vec![31],
-            g: 0,
-        };
-        switch.begin(&program, &first_enable(1));
+        let switch = Switch::in_first_epoch([dir, dir], v6);
         let process = |role: &common::Loaded| UserSpaceProgram::new(&role.object).expect("it runs");
         Machine {
             processes: switch.roles.iter().map(process).collect(),

@@ -6,14 +6,11 @@ mod common;
 
 use std::path::Path;
 
-use common::random::{PARTITIONS, deployment};
+use common::objects_or_skip;
 use common::switch::{ACCEPTORS, CLIENT, LEADER, LEARNER, REPLICA_PORT, Switch};
-use common::{first_enable, objects_or_skip};
 use loader::run::{action, counter};
 use paxos::wire::value::Rejection;
-use paxos::{Deployment, Flags, Header, MsgType, Packet, Program, Reason, Round};
-
-const SLOTS: u64 = 64;
+use paxos::{Flags, Header, MsgType, Packet, Reason, Round};
 
 /// A switch in its first epoch, and a client.
 struct Cluster {
@@ -28,25 +25,10 @@ impl Cluster {
     }
 
     fn with_leader_of(leaders: &Path, dir: &Path, v6: bool) -> Cluster {
-        let deployment = Deployment {
-            max_value: 1400,
-            ..deployment(0)
-        };
-        let switch = Switch::new([dir, leaders], deployment, SLOTS, v6);
-        let all = usize::from(PARTITIONS);
-        let program = Program {
-            epoch: 1,
-            nonce: 1,
-            next: vec![0; all],
-            trimmed: vec![0; all],
-            window: SLOTS,
-            acceptors: vec![11, 12, 13],
-            f: 1,
-            replicas: vec![31],
-            g: 0,
-        };
-        switch.begin(&program, &first_enable(1));
-        Cluster { switch, sent: 0 }
+        Cluster {
+            switch: Switch::in_first_epoch([dir, leaders], v6),
+            sent: 0,
+        }
     }
 
     /// Sends a request into the switch; returns the action, and the frame that comes out.

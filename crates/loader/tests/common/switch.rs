@@ -16,7 +16,8 @@ use loader::object::{Object, Role, Sizes};
 use loader::run::{Runner, test_device};
 use paxos::{Configuration, Deployment, Enable, Epoch, NodeId, Program};
 
-use super::{Loaded, configuration};
+use super::random::{PARTITIONS, deployment};
+use super::{Loaded, configuration, first_enable};
 
 /// The roles of the switch in the order of `roles`.
 const ROLES: [(Role, NodeId); 5] = [
@@ -35,6 +36,8 @@ pub const CLIENT: NodeId = 7;
 /// Replicas and clients are behind this port, and replicas listen here.
 const PORT: u32 = 1;
 pub const REPLICA_PORT: u16 = 7000;
+
+const SLOTS: u64 = 64;
 
 pub struct Switch {
     pub roles: Vec<Loaded>,
@@ -86,6 +89,29 @@ impl Switch {
             v6,
             _forwarder: forwarder,
         }
+    }
+
+    /// Builds a switch whose roles take part in epoch 1, for values up to 1,400 bytes.
+    pub fn in_first_epoch(directories: [&Path; 2], v6: bool) -> Switch {
+        let deployment = Deployment {
+            max_value: 1400,
+            ..deployment(0)
+        };
+        let switch = Switch::new(directories, deployment, SLOTS, v6);
+        let all = usize::from(PARTITIONS);
+        let program = Program {
+            epoch: 1,
+            nonce: 1,
+            next: vec![0; all],
+            trimmed: vec![0; all],
+            window: SLOTS,
+            acceptors: ACCEPTORS.map(Switch::node).to_vec(),
+            f: 1,
+            replicas: vec![REPLICA],
+            g: 0,
+        };
+        switch.begin(&program, &first_enable(1));
+        switch
     }
 
     /// Gives the control plane's orders to all roles.
