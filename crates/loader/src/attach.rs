@@ -2,6 +2,7 @@
 //! Programs at interfaces: attached, replaced in place, taken off.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use aya::programs::links::{FdLink, PinnedLink};
@@ -12,6 +13,7 @@ use crate::interface::Interface;
 use crate::ip;
 use crate::object::{Object, Result, whole};
 use crate::occupant::Occupant;
+use crate::sys;
 use crate::veth;
 
 /// Where in the interface's receive path a program runs.
@@ -184,6 +186,14 @@ fn words_of_driver(program: &mut Xdp, interface: &Interface, pins: &Path) -> Opt
     let words = words.next()?.trim_end_matches('.');
     let driver = veth::driver(&interface.name).unwrap_or_else(|| "unknown".to_owned());
     Some(format!("its driver ({driver}) says {words:?}"))
+}
+
+/// Takes a program off its interface, and removes the pin of its link. Without its pin the program
+/// would leave, too, but a moment later than the pin.
+pub(crate) fn remove_link(pin: &Path) -> io::Result<()> {
+    // Where this fails the interface is gone, or the pin is of something else.
+    let _ = sys::detach_pinned_link(pin);
+    fs::remove_file(pin)
 }
 
 pub(crate) fn pin_path(pins: &Path, mode: Mode, interface: &Interface) -> PathBuf {

@@ -11,7 +11,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use crate::attach::{Attachment, Mode};
+use crate::attach::{Attachment, Mode, pin_path, remove_link};
 use crate::features;
 use crate::forwarder::{ALIAS, Forwarder, RoutedHost, Routes, SwitchedRole, Wiring};
 use crate::identity::claim_switch;
@@ -318,7 +318,7 @@ fn check_port(links: &[KernelLink], name: &str, plan: &Plan, pins: &Path) -> Res
     }
     let is_ours = Mode::ALL
         .into_iter()
-        .any(|mode| crate::attach::pin_path(pins, mode, &port).exists());
+        .any(|mode| pin_path(pins, mode, &port).exists());
     if let Some(occupant) = Occupant::of(&port)?.filter(|_| !is_ours) {
         return Err(format!(
             "{name} has {} already, and an interface takes one: stop its node, or take it off (`ip \
@@ -396,7 +396,7 @@ fn is_port(links: &[KernelLink], port: &str, switch: &str) -> bool {
 fn leave(ports: &[&Interface], pins: &Path) {
     for port in ports {
         for mode in Mode::ALL {
-            let _ = fs::remove_file(crate::attach::pin_path(pins, mode, port));
+            let _ = remove_link(&pin_path(pins, mode, port));
         }
         let _ = ip::batch(&[], &[format!("link set {} nomaster", port.name)]);
     }
@@ -406,7 +406,7 @@ fn leave(ports: &[&Interface], pins: &Path) {
 /// driver.
 fn is_fit(port: &Interface, attached: &Attachment, pins: &Path) -> Result<()> {
     if attached.mode == Mode::Generic {
-        let _ = fs::remove_file(crate::attach::pin_path(pins, Mode::Generic, port));
+        let _ = remove_link(&pin_path(pins, Mode::Generic, port));
         let why = attached.why_generic.as_deref();
         return Err(no_native(port, why.unwrap_or("it runs no program")));
     }
@@ -498,8 +498,7 @@ fn forget_others(plan: &Plan, pins: &Path) -> Result<()> {
 }
 
 fn port_status(link: &KernelLink, pins: &Path) -> PortStatus {
-    let pin =
-        Interface::named(&link.name).map(|port| crate::attach::pin_path(pins, Mode::Native, &port));
+    let pin = Interface::named(&link.name).map(|port| pin_path(pins, Mode::Native, &port));
     PortStatus {
         name: link.name.clone(),
         driver: veth::driver(&link.name),
@@ -517,7 +516,7 @@ fn remove(mount: &Path, name: &str) -> Result<bool> {
     if pins.exists() {
         let failed = |e: std::io::Error| format!("can't remove {}: {e}", pins.display());
         for entry in fs::read_dir(&pins).map_err(failed)? {
-            fs::remove_file(entry.map_err(failed)?.path()).map_err(failed)?;
+            remove_link(&entry.map_err(failed)?.path()).map_err(failed)?;
         }
         fs::remove_dir(&pins).map_err(failed)?;
     }

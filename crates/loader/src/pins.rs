@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
+use crate::attach::remove_link;
 use crate::object::Result;
 use crate::switch::take_off;
 
@@ -64,7 +65,7 @@ impl Pins {
         paths.sort_by_key(|path| !is_link(path));
         for path in paths {
             take_off(&path)?;
-            fs::remove_file(path).map_err(failed)?;
+            remove_link(&path).map_err(failed)?;
         }
         fs::remove_dir(&self.0).map_err(failed)
     }
@@ -76,7 +77,7 @@ impl Pins {
             let path = entry.map_err(failed)?.path();
             if is_link(&path) {
                 take_off(&path)?;
-                fs::remove_file(path).map_err(failed)?;
+                remove_link(&path).map_err(failed)?;
             }
         }
         Ok(())

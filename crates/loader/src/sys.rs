@@ -94,6 +94,8 @@ const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_LOOKUP_ELEM: libc::c_long = 1;
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_OBJ_PIN: libc::c_long = 6;
+const BPF_OBJ_GET: libc::c_long = 7;
+const BPF_LINK_DETACH: libc::c_long = 34;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -110,7 +112,7 @@ struct MapCreateAttr {
     inner_map_fd: u32,
 }
 
-/// The part that BPF_OBJ_PIN reads.
+/// The part that BPF_OBJ_PIN and BPF_OBJ_GET read.
 #[repr(C)]
 struct ObjPinAttr {
     pathname: u64,
@@ -213,6 +215,23 @@ pub(crate) fn pin(map: &impl AsRawFd, path: &Path) -> io::Result<()> {
     };
     // SAFETY: the path ends with a zero and lives through the call.
     unsafe { bpf(BPF_OBJ_PIN, &attr) }.map(drop)
+}
+
+/// Takes a program off its interface by its pinned link. It has left when this returns.
+pub(crate) fn detach_pinned_link(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let attr = ObjPinAttr {
+        pathname: path.as_ptr() as u64,
+        bpf_fd: 0,
+        file_flags: 0,
+    };
+    // SAFETY: the path ends with a zero and lives through the call.
+    let link = unsafe { bpf(BPF_OBJ_GET, &attr) }?;
+    // SAFETY: the kernel has just made this file descriptor for the caller.
+    let link = unsafe { OwnedFd::from_raw_fd(link as i32) };
+    let attr = link.as_raw_fd() as u32;
+    // SAFETY: the command reads a file descriptor.
+    unsafe { bpf(BPF_LINK_DETACH, &attr) }.map(drop)
 }
 
 /// # Safety

@@ -119,6 +119,39 @@ fn a_driver_that_refuses_is_quoted() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
+/// Without an order the kernel takes a program off some time after its pin has gone.
+#[test]
+fn a_program_has_left_its_interface_once_it_was_detached() {
+    let Some(dir) = objects_or_skip() else { return };
+    let Some(mount) = Mount::new("detached") else {
+        return;
+    };
+    let (here, there) = (
+        Namespace::new().expect("root"),
+        Namespace::new().expect("root"),
+    );
+    let (interface, _peer) = veth((&here, "near"), (&there, "far")).expect("a link");
+    // One waits loaded, and comes as soon as the other has been told to leave.
+    let mut objects: Vec<Object> = (0..10).map(|at| loaded(&dir, 0xc0 + at)).collect();
+    comes_before_the_kernel_s_workers();
+    for (object, cluster) in objects.iter_mut().zip(0xc0..) {
+        let pins = mount.pins(cluster, "acceptor-1");
+        let attached = here.inside(|| object.attach_kept(&interface, pins.path()));
+        drop(attached.expect("nobody is there"));
+        pins.detach().expect("it is pinned");
+    }
+}
+
+/// Binds this thread to a CPU where it keeps the kernel's own threads waiting.
+fn comes_before_the_kernel_s_workers() {
+    loader::sys::pin_to_cpu(0).expect("there is a CPU 0");
+    let thread = std::fs::read_link("/proc/thread-self").expect("it is mounted");
+    let thread = thread.file_name().expect("it ends with a number");
+    let mut chrt = std::process::Command::new("chrt");
+    let done = chrt.args(["--fifo", "--pid", "1"]).arg(thread).status();
+    assert!(done.expect("util-linux").success());
+}
+
 /// Returns a node at the switch, pinned.
 fn start(dir: &std::path::Path, mount: &Mount, cluster: u32) -> Result<bool, String> {
     let own = [10, 9, 0, 1].into();
