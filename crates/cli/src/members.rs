@@ -73,15 +73,19 @@ pub fn run(options: &Options) -> Result<(), Error> {
         )));
     }
     if options.write {
-        let overview = Overview::ask(&cluster, &options.cluster.file)?;
+        let overview = Overview::ask_patiently(&cluster, &options.cluster.file)?;
         rewrite(&options.cluster.file, &overview.changes).map_err(Error::new)?;
     }
     let until = Instant::now() + Duration::from_secs(options.wait.unwrap_or(0));
-    let (mut groups, mut missing) = look(&cluster, &options.cluster.file, options.group)?;
-    while missing.is_some() && options.wait.is_some() && Instant::now() < until {
+    let (groups, missing) = loop {
+        let seen = look(&cluster, &options.cluster.file, options.group);
+        let is_settled = seen.as_ref().is_ok_and(|(_, missing)| missing.is_none());
+        // A controller that begins anew is silent for a moment.
+        if is_settled || Instant::now() >= until {
+            break seen?;
+        }
         std::thread::sleep(LOOK_EVERY);
-        (groups, missing) = look(&cluster, &options.cluster.file, options.group)?;
-    }
+    };
     match options.json {
         true => println!("{}", json!({ "groups": groups })),
         false => groups

@@ -117,11 +117,18 @@ fn is_refused(cluster: &TestCluster, arguments: &[&str], words: &str) {
     assert_eq!(after, before);
 }
 
-/// Waits until the file names a node, which the command has written.
-fn file_names(cluster: &TestCluster, name: &str) {
-    eventually(&format!("the file names {name}"), || {
-        file_of(cluster).node(name).map(|_| ())
+/// Gives an order that adds a node, and waits until the command has written it into the file.
+fn order_and_write(cluster: &TestCluster, arguments: &[&str], new: &str) -> Child {
+    let mut ordered = order(cluster, arguments);
+    let is_written = eventually(&format!("the file names {new}"), || {
+        let has_ended = ordered.try_wait().unwrap().is_some();
+        let is_written = file_of(cluster).node(new).is_some();
+        (is_written || has_ended).then_some(is_written)
     });
+    if !is_written {
+        panic!("{}", succeeds(ordered));
+    }
+    ordered
 }
 
 /// Expects these acceptors in the active epoch.
@@ -172,8 +179,7 @@ fn grow(cluster: &mut TestCluster, at: &str) {
         "{plan}"
     );
     assert!(plan.contains("f is 1 now, and 2 afterwards"), "{plan}");
-    let ordered = order(cluster, &["add", &nodes[0], &nodes[1]]);
-    file_names(cluster, "acceptor-5");
+    let ordered = order_and_write(cluster, &["add", &nodes[0], &nodes[1]], "acceptor-5");
     // Another process finishes what the first one has begun.
     restart(cluster, "controller");
     eventually("the change waits for the new acceptors", || {
@@ -208,8 +214,7 @@ fn grow(cluster: &mut TestCluster, at: &str) {
 
 /// Gives an order that adds a node, and starts that node with the new file.
 fn joins(cluster: &mut TestCluster, new: &str, words: &[&str]) {
-    let ordered = order(cluster, words);
-    file_names(cluster, new);
+    let ordered = order_and_write(cluster, words, new);
     cluster.start_node(new);
     succeeds(ordered);
 }
@@ -247,8 +252,8 @@ fn change_leaders(cluster: &mut TestCluster, counter: &Counter, at: &str) {
         "there is no leader",
     );
     let old = eventually("somebody leads", || leads(cluster));
-    let ordered = order(cluster, &["replace", &old, &format!("leader-3={at}")]);
-    file_names(cluster, "leader-3");
+    let words = ["replace", &old, &format!("leader-3={at}")];
+    let ordered = order_and_write(cluster, &words, "leader-3");
     counter.takes_the_file();
     cluster.start_node("leader-3");
     succeeds(ordered);

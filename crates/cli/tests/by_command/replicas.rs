@@ -48,20 +48,18 @@ fn are_front_ends(cluster: &TestCluster) {
     });
 }
 
-/// Expects that the active epoch counts on these replicas.
+/// Expects that the last epoch counts on these replicas.
 fn are_replicas(cluster: &TestCluster, expected: &[&str]) {
     let file = file_of(cluster);
-    let status = cluster.status("controller");
-    let last = status["groups"][0]["epochs"]
-        .as_array()
-        .unwrap()
-        .last()
-        .unwrap();
-    let named = last["replicas"].as_array().unwrap().iter();
-    let name =
-        |id: &serde_json::Value| file.node_by_id(id.as_u64()? as u16).map(|n| n.name.clone());
-    let named: Vec<String> = named.filter_map(name).collect();
-    assert_eq!(named, expected, "{last}");
+    let named = eventually("the controller answers", || {
+        let status = cluster.status("controller");
+        let last = status["groups"][0]["epochs"].as_array()?.last()?.clone();
+        let named = last["replicas"].as_array()?.iter();
+        let name =
+            |id: &serde_json::Value| Some(file.node_by_id(id.as_u64()? as u16)?.name.clone());
+        named.map(name).collect::<Option<Vec<String>>>()
+    });
+    assert_eq!(named, expected);
 }
 
 /// Three replicas become four, one that lost its disk is replaced, and one leaves.

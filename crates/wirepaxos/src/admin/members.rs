@@ -9,7 +9,8 @@ use node::ClusterFile;
 
 use crate::Error;
 
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// The controller answers once the order is on its disk, and on those of the others.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Orders changes of the members behind the `known` first ones, and returns how many there are
 /// then. The controller carries them out, or the next one does.
