@@ -84,9 +84,6 @@ class Cluster:
             self._processes.pop(node).wait(PATIENCE)
             del self._machine_of[node]
 
-    def controllers_machine(self):
-        return self._machine_of["controller"]
-
     # ---- What an operator does
 
     def run(self, *words, file=True):

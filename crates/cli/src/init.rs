@@ -127,14 +127,17 @@ fn replicas(options: &Options, machines: usize) -> Result<usize, Error> {
     }
 }
 
-/// Plans an acceptor on each machine, and a replica on the first ones. The controller is put on a
-/// machine without a leader, so that no machine that fails takes both with it.
+/// How many controllers there are: one of them may fail.
+const CONTROLLERS: usize = 3;
+
+/// Plans an acceptor on each machine, and a replica on the first ones. The first controller, which
+/// acts as long as it is there, is put on a machine without a leader, so that no machine that fails
+/// takes both with it.
 fn plan(options: &Options, machines: &[IpAddr], replicas: usize) -> Result<Draft, Error> {
     let mut draft = new_cluster::draft(&options.data, options.app)?;
-    draft.add_node(
-        Role::Controller,
-        *machines.last().expect("there are three at least"),
-    );
+    for &machine in machines.iter().rev().take(CONTROLLERS) {
+        draft.add_node(Role::Controller, machine);
+    }
     for &machine in &machines[..2] {
         draft.add_node(Role::Leader, machine);
     }

@@ -295,6 +295,17 @@ impl Machines {
             self.processes.kill(&name);
         }
     }
+
+    /// Returns what `members drain` says of a machine, or why it refuses.
+    fn drain(&self, machine: &str) -> String {
+        let mut drain = Command::new(PROGRAM);
+        drain
+            .args(["members", "drain", "-c"])
+            .arg(&self.file)
+            .arg(machine);
+        let Output { stdout, stderr, .. } = drain.output().unwrap();
+        String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned()
+    }
 }
 
 impl Drop for Machines {
@@ -362,12 +373,41 @@ fn what_init_writes_is_a_cluster_that_serves_without_any_one_machine() {
             (reads(0, &value) && reads(1, &value)).then_some(())
         });
     }
+    is_drained_only_where_the_others_go_on(&mut machines, &drawn.map(IpAddr::V4));
 
     let said = directory.refused(&["init", "--machines", &names]);
     assert!(
         said.contains("wirepaxos-cluster") && said.contains("name another"),
         "{said}"
     );
+}
+
+/// While the last machine is off, the others need each other.
+fn is_drained_only_where_the_others_go_on(machines: &mut Machines, addresses: &[IpAddr; 3]) {
+    let unknown = machines.drain("10.9.8.7");
+    assert!(
+        unknown.contains("no node of the cluster is on 10.9.8.7"),
+        "{unknown}"
+    );
+    machines.switch_off(addresses[2]);
+    for machine in &addresses[..2] {
+        let refused = format!("don't stop {machine} yet");
+        eventually("the machine is needed", || {
+            let said = machines.drain(&machine.to_string());
+            let why = "needs 2 memories that vote, and only 1 elsewhere answer";
+            (said.contains(&refused) && said.contains(why)).then_some(())
+        });
+    }
+    machines.switch_on(addresses[2]);
+    machines.are_well();
+    for machine in addresses {
+        let said = machines.drain(&machine.to_string());
+        let left = format!("left on {machine}: ");
+        assert!(
+            said.contains(&left) && !said.contains("don't stop"),
+            "{said}"
+        );
+    }
 }
 
 fn unit_lets_write_to(made: &Path, data: &Path) {
