@@ -202,8 +202,9 @@ pub use program::Program;
 pub mod cluster_file {
     #[doc(inline)]
     pub use node::cluster_file::{
-        ApplicationKind, ControllerDraft, ControllerSettings, CopySettings, Draft, Error, Errors,
-        Group, GroupDraft, Node, NodeDraft, Plane, Protocol, RedisOrder, RedisReads, Role, Storage,
+        ApplicationKind, Auth, ControllerDraft, ControllerSettings, CopySettings, Draft, Error,
+        Errors, Group, GroupDraft, Node, NodeDraft, Plane, Protocol, RedisOrder, RedisReads, Role,
+        Storage,
     };
 }
 
