@@ -2,11 +2,12 @@
 //! C binding: `submit`, `deliver` and `recover` of the papers (P4xos, Figures 3 and 4).
 //!
 //! A context is a replica of the cluster, a client of it, or both. The header
-//! `include/wirepaxos.h` is generated from this file.
+//! `include/wirepaxos.h` is generated from this file and `nodes.rs`.
 #![allow(unsafe_code)]
 
 mod context;
 mod deliver;
+mod nodes;
 mod tally;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -15,6 +16,10 @@ use std::{ptr, slice};
 
 use context::Context;
 use deliver::Callbacks;
+pub use nodes::{
+    paxos_nodes, paxos_nodes_error, paxos_nodes_free, paxos_nodes_new, paxos_nodes_start,
+    paxos_nodes_write_file,
+};
 
 /// A connection to the replicated service. Fill in the callbacks between `paxos_ctx_new` and
 /// `paxos_ctx_start`.
