@@ -50,7 +50,11 @@ class StateMachine(abc.ABC):
 
 
 class Replica:
-    """A replica: a node of the cluster file whose group says ``application = "own"``."""
+    """A replica: a node of the cluster file whose group says ``application = "own"``.
+
+    A program that is a replica calls :meth:`serve`; one that does more, :meth:`start` and
+    :meth:`stop`.
+    """
 
     def __init__(
         self,
@@ -67,6 +71,9 @@ class Replica:
         self._machines: dict[int, _Machine] = {}
         self._over = threading.Event()
         self._why: str | None = None
+        self._saves = True
+        self._ended_well = False
+        self._thread: threading.Thread | None = None
         for pid in snapshots.partitions(self._directory):
             self._machine(pid)
 
@@ -76,22 +83,53 @@ class Replica:
         It must be called in the main thread. :class:`Error` if the replica can't start, or can't go
         on.
         """
-        context = new_context(self._file, self._name)
-        # Kept here for as long as the library may call them.
-        callbacks = self._set_callbacks(context)
-        handlers = {n: signal.signal(n, self._stop) for n in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {n: signal.signal(n, self._end) for n in (signal.SIGINT, signal.SIGTERM)}
         try:
-            if library().paxos_ctx_start(context) != 0:
-                raise Error(str(failure(context)))
-            while not self._over.wait(0.5):
-                pass
+            self.start()
+            try:
+                while self._thread.is_alive():
+                    self._thread.join(0.5)
+            finally:
+                self.stop()
         finally:
-            ended_well = library().paxos_ctx_free(context) == 0
-            del callbacks
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-        if self._why or not ended_well:
+
+    def start(self) -> None:
+        """Starts the replica in threads of its own, and returns once it runs.
+
+        Call :meth:`stop` before the program ends. A replica that has ended is started again by
+        another object. :class:`Error` if it can't start.
+        """
+        if self._thread is not None:
+            raise Error(f"{self._name} was started already: make another Replica to start it again")
+        context = new_context(self._file, self._name)
+        # Kept here for as long as the library may call them.
+        self._callbacks = self._set_callbacks(context)
+        if library().paxos_ctx_start(context) != 0:
+            why = failure(context)
+            library().paxos_ctx_free(context)
+            raise Error(self._why or str(why))
+        self._thread = threading.Thread(target=self._await_end, args=[context], daemon=True)
+        self._thread.start()
+
+    def stop(self, *, save: bool = True) -> None:
+        """Ends the replica after a checkpoint, or without one, which leaves what a crash leaves.
+
+        :class:`Error` if it couldn't go on earlier, or can't save its state.
+        """
+        if self._thread is None:
+            return
+        self._saves = save
+        self._over.set()
+        self._thread.join()
+        if self._why or (save and not self._ended_well):
             raise Error(self._why or "the replica has failed: see standard error")
+
+    def _await_end(self, context):
+        """Ends the replica as soon as it is told to, or can't go on."""
+        self._over.wait()
+        self._ended_well = library().paxos_ctx_free(context) == 0
 
     def _set_callbacks(self, context):
         callbacks = {
@@ -104,7 +142,7 @@ class Replica:
             setattr(context.contents, name, callback)
         return callbacks
 
-    def _stop(self, *_):
+    def _end(self, *_):
         self._over.set()
 
     def _fail(self, why):
@@ -138,7 +176,7 @@ class Replica:
             self._fail(f"partition {pid} can't go on: {why!r}")
 
     def _checkpoint(self, _, pid):
-        if self._why is not None:
+        if self._why is not None or not self._saves:
             return -1
         try:
             self._machine(pid).save()
