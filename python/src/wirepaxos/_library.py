@@ -67,6 +67,11 @@ _SIGNATURES = {
     "paxos_ctx_error": (c_char_p, [_context]),
     "paxos_ctx_outcome": (c_int, [_context]),
     "paxos_ctx_free": (c_int, [_context]),
+    "paxos_nodes_new": (c_void_p, [c_char_p]),
+    "paxos_nodes_write_file": (c_int, [c_void_p, c_int]),
+    "paxos_nodes_start": (c_int, [c_void_p]),
+    "paxos_nodes_error": (c_char_p, [c_void_p]),
+    "paxos_nodes_free": (c_int, [c_void_p]),
 }
 
 _loaded = None
