@@ -72,7 +72,7 @@ pub struct Verify {
 pub struct Prune {
     /// Remove backups from this directory
     directory: PathBuf,
-    /// Keep so many of the newest backups
+    /// Keep so many of the newest backups of each cluster
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     keep: u32,
     /// Print one JSON object

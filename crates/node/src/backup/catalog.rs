@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A directory of backups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -74,14 +74,26 @@ impl Catalog {
             .collect())
     }
 
-    /// Returns the backup with this name, or the newest one, if its manifest can be read.
+    /// Returns the backup with this name, or the newest one, if its manifest can be read. Without a
+    /// name all backups must be of one cluster.
     pub fn find(&self, name: Option<&str>) -> Result<(String, Manifest), Error> {
         let mut entries = self.entries()?;
+        let here = self.directory.display();
+        let clusters = entries
+            .iter()
+            .filter_map(|entry| entry.manifest.as_ref().ok());
+        let clusters: BTreeSet<u32> = clusters.map(|manifest| manifest.cluster).collect();
+        if name.is_none() && clusters.len() > 1 {
+            return Err(Error::new(format!(
+                "{here} has backups of {} clusters: name one, as `wirepaxos backup list {here}` \
+                 shows them",
+                clusters.len()
+            )));
+        }
         let entry = match name {
             Some(name) => entries.into_iter().find(|entry| entry.name == name),
             None => entries.pop(),
         };
-        let here = self.directory.display();
         let entry = entry.ok_or_else(|| {
             Error::new(match name {
                 Some(name) => format!(
@@ -94,7 +106,10 @@ impl Catalog {
         })?;
         match entry.manifest {
             Ok(manifest) => Ok((entry.name, manifest)),
-            Err(why) => Err(Error::new(format!("{}: {why}", entry.name))),
+            Err(why) => Err(Error::new(format!(
+                "{}: {why}; name an older one, as `wirepaxos backup list {here}` shows them",
+                entry.name
+            ))),
         }
     }
 
@@ -124,25 +139,29 @@ impl Catalog {
         free.expect("some number is free")
     }
 
-    /// Removes all but the newest `keep` backups, with what only those need of archives, and
-    /// returns the names of those that are gone. Backups that can't be read don't count among those
-    /// that are kept, and stay.
+    /// Removes all but the newest `keep` backups of each cluster, with what only those need of
+    /// archives, and returns the names of those that are gone. A backup that can't be read, or
+    /// lacks a file, doesn't count among those that are kept, and one that can't be read stays.
     pub fn prune(&self, keep: usize) -> Result<Vec<String>, Error> {
         self.prune_of(keep, None)
     }
 
     /// Does the same with the backups of one cluster, if its number is given. Those of others stay.
-    pub(crate) fn prune_of(&self, keep: usize, cluster: Option<u32>) -> Result<Vec<String>, Error> {
+    pub(crate) fn prune_of(&self, keep: usize, only: Option<u32>) -> Result<Vec<String>, Error> {
         let _lock = self.lock()?;
-        let mut entries = self.entries()?;
-        entries.retain(|entry| {
-            let manifest = entry.manifest.as_ref();
-            manifest.is_ok_and(|of| cluster.is_none_or(|cluster| of.cluster == cluster))
-        });
-        entries.truncate(entries.len().saturating_sub(keep));
+        let mut kept = BTreeMap::<u32, usize>::new();
         let mut gone = Vec::new();
-        for Entry { name, .. } in entries {
+        for Entry { name, manifest } in self.entries()?.into_iter().rev() {
+            let Ok(manifest) = manifest else { continue };
+            if only.is_some_and(|cluster| cluster != manifest.cluster) {
+                continue;
+            }
             let path = self.path(&name);
+            let kept = kept.entry(manifest.cluster).or_default();
+            if *kept < keep {
+                *kept += usize::from(manifest.lacks_no_file(&path));
+                continue;
+            }
             // A backup that is being removed no longer looks whole.
             let unfinished = unfinished(&path);
             let removed =
@@ -151,6 +170,7 @@ impl Catalog {
             gone.push(name);
         }
         self.prune_archives()?;
+        gone.reverse();
         Ok(gone)
     }
 
@@ -186,5 +206,56 @@ impl Catalog {
         }
         names.sort();
         Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::manifest::{MANIFEST, tests::manifest};
+    use super::*;
+    use crate::test_dir::TestDir;
+
+    fn add(backups: &TestDir, name: &str, cluster: u32) {
+        let manifest = Manifest {
+            cluster,
+            ..manifest()
+        };
+        let backup = backups.path().join(name);
+        for name in manifest.files.keys() {
+            let path = backup.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "abc").unwrap();
+        }
+        fs::write(backup.join(MANIFEST), manifest.emit().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn each_cluster_keeps_its_newest_backups() {
+        let backups = TestDir::new();
+        for (name, cluster) in [("backup-1", 1), ("backup-2", 1), ("backup-3", 2)] {
+            add(&backups, name, cluster);
+        }
+        let catalog = Catalog::open(backups.path()).unwrap();
+        assert_eq!(catalog.prune(1).unwrap(), ["backup-1"]);
+        assert_eq!(catalog.prune(1).unwrap(), [""; 0]);
+        let why = catalog.find(None).unwrap_err().to_string();
+        assert!(why.contains("of 2 clusters: name one"), "{why}");
+        assert_eq!(catalog.find(Some("backup-2")).unwrap().1.cluster, 1);
+    }
+
+    /// Otherwise the last backup that can be used would go.
+    #[test]
+    fn a_backup_that_lacks_a_file_is_not_counted() {
+        let backups = TestDir::new();
+        let catalog = Catalog::open(backups.path()).unwrap();
+        for name in ["backup-1", "backup-2", "backup-3"] {
+            add(&backups, name, 1);
+        }
+        fs::remove_file(backups.path().join("backup-3/group-0/state-0")).unwrap();
+        assert_eq!(catalog.prune(1).unwrap(), ["backup-1"]);
+        fs::remove_file(backups.path().join("backup-3").join(MANIFEST)).unwrap();
+        assert_eq!(catalog.prune(1).unwrap(), [""; 0]);
+        let why = catalog.find(None).err().unwrap().to_string();
+        assert!(why.contains("name an older one"), "{why}");
     }
 }

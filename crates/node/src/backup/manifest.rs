@@ -108,6 +108,15 @@ impl Manifest {
         self.groups.iter().flat_map(of_group).chain(own).collect()
     }
 
+    /// Returns whether a directory has all of these files, each as long as it was. That is known
+    /// without reading them.
+    pub fn lacks_no_file(&self, directory: &Path) -> bool {
+        let is_there = |(name, entry): (&String, &FileEntry)| {
+            fs::metadata(directory.join(name)).is_ok_and(|found| found.len() == entry.bytes)
+        };
+        self.files.iter().all(is_there)
+    }
+
     /// Returns the bytes of all files together.
     pub fn bytes(&self) -> u64 {
         let files = self.files.values();
@@ -214,10 +223,10 @@ pub fn compare(directory: &Path, name: &str, entry: &FileEntry) -> Result<(), St
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn manifest() -> Manifest {
+    pub fn manifest() -> Manifest {
         let group = |id, positions| GroupEntry {
             id,
             application: "rocksdb".into(),
