@@ -211,6 +211,30 @@ fn a_wrong_key_and_an_instance_beyond_the_log_are_answered_with_what_is_wrong() 
     );
 }
 
+/// Replicas that begin empty would serve without what the backup holds.
+#[test]
+fn no_node_starts_beside_a_restore_that_was_killed() {
+    let mut cluster = started();
+    cluster.processes.kill("acceptor-1");
+    let file = cluster.local.file.to_str().unwrap().to_owned();
+    let left = ClusterFile::load(&cluster.local.file)
+        .unwrap()
+        .data
+        .join("restoring");
+    fs::create_dir(&left).unwrap();
+    let refused = said(&run(&["node", "-c", &file, "--name", "acceptor-1"]));
+    assert!(refused.contains(left.to_str().unwrap()), "{refused}");
+    assert!(
+        refused.contains("`wirepaxos backup restore` is at work, or was killed"),
+        "{refused}"
+    );
+    fs::remove_dir(&left).unwrap();
+    cluster.start_node("acceptor-1");
+    eventually("it runs again", || {
+        (!cluster.status("acceptor-1").is_null()).then_some(())
+    });
+}
+
 #[test]
 fn a_service_manager_is_told_when_a_node_is_ready_and_not_before() {
     let mut shape = shape("echo");

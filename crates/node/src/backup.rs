@@ -28,5 +28,5 @@ pub use catalog::{Catalog, Entry};
 pub use check::{Checked, check};
 pub use create::{Step, create};
 pub use manifest::{GroupEntry, Manifest};
-pub use restore::{Restored, restore};
+pub use restore::{Restored, refuse_unfinished, restore};
 pub use roll_forward::{Goal, Reachable, range_text};

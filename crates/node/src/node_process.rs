@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 
 use tracing::{Span, error_span, info};
 
+use crate::backup::refuse_unfinished;
 use crate::cluster_file::{ClusterFile, Node, Plane, Role};
 use crate::host::{Stop, pin_to_cpu};
 use crate::level::check_what_is_kept;
@@ -172,6 +173,7 @@ impl<'a> Member<'a> {
 /// one of them keeps.
 fn may_start(cluster: &ClusterFile, members: &[Member<'_>]) -> Result<(), Error> {
     fit(members)?;
+    refuse_unfinished(cluster)?;
     let mut members = members.iter();
     members.try_for_each(|member| check_what_is_kept(cluster, member.node))
 }

@@ -62,6 +62,21 @@ pub fn restore(
     laid
 }
 
+/// Returns an error while a restore on this machine hasn't ended. A node that starts now would begin
+/// empty.
+pub fn refuse_unfinished(cluster: &ClusterFile) -> Result<(), Error> {
+    let scratch = cluster.data.join(SCRATCH);
+    match scratch.exists() {
+        true => Err(Error::new(format!(
+            "{} is there: `wirepaxos backup restore` is at work, or was killed. Wait until it has \
+             ended, or else empty {} and run it again",
+            scratch.display(),
+            cluster.data.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// Returns an error unless a cluster can be made from the backup.
 fn refuse_misfit(cluster: &ClusterFile, manifest: &Manifest) -> Result<(), Error> {
     if cluster.cluster == manifest.cluster {
