@@ -16,8 +16,8 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use paxos::Instance;
 use replica::storage::sync_directory_of;
@@ -32,6 +32,7 @@ const HEADER_LEN: usize = 4 + 4 + 4 + 8 + 4;
 /// Appends to a segment.
 pub struct Writer {
     file: File,
+    path: PathBuf,
     bytes: u64,
 }
 
@@ -44,7 +45,7 @@ impl Writer {
             .create_new(true)
             .mode(0o600)
             .open(path)?;
-        let begun = Writer::begin(file, cluster, now_ms).and_then(|writer| {
+        let begun = Writer::begin(file, path, cluster, now_ms).and_then(|writer| {
             sync_directory_of(path)?;
             Ok(writer)
         });
@@ -55,7 +56,7 @@ impl Writer {
         begun
     }
 
-    fn begin(mut file: File, cluster: u32, now_ms: u64) -> io::Result<Writer> {
+    fn begin(mut file: File, path: &Path, cluster: u32, now_ms: u64) -> io::Result<Writer> {
         let mut header = MAGIC.to_vec();
         header.extend_from_slice(&FORMAT.to_be_bytes());
         header.extend_from_slice(&cluster.to_be_bytes());
@@ -65,6 +66,7 @@ impl Writer {
         file.sync_all()?;
         Ok(Writer {
             file,
+            path: path.to_owned(),
             bytes: HEADER_LEN as u64,
         })
     }
@@ -77,8 +79,19 @@ impl Writer {
     }
 
     /// Makes durable what was appended.
+    ///
+    /// # Errors
+    /// Also if nobody would find it, since the file or its directory was removed or replaced.
     pub fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_data()
+        let own = self.file.metadata()?;
+        let is_own = |found: &fs::Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
+        match fs::metadata(&self.path).is_ok_and(|found| is_own(&found)) {
+            true => self.file.sync_data(),
+            false => Err(io::Error::other(format!(
+                "{} was removed or replaced while it was written",
+                self.path.display()
+            ))),
+        }
     }
 
     /// Returns the bytes of the segment.
@@ -91,7 +104,7 @@ impl Writer {
         let mut end = Vec::new();
         record::emit_end(now_ms, &mut end);
         self.append(&end)?;
-        self.file.sync_all()
+        self.sync()
     }
 }
 
@@ -275,6 +288,25 @@ mod tests {
             writer.close(200).unwrap();
         }
         std::fs::read(path).unwrap()
+    }
+
+    #[test]
+    fn what_nobody_would_find_is_not_durable() {
+        let directory = TestDir::new();
+        let inner = directory.path().join("archive");
+        let moved = directory.path().join("moved");
+        fs::create_dir(&inner).unwrap();
+        let path = inner.join("segment");
+        let mut writer = Writer::create(&path, 7, 99).unwrap();
+        fs::rename(&inner, &moved).unwrap();
+        fs::create_dir(&inner).unwrap();
+        let why = writer.sync().unwrap_err().to_string();
+        assert!(why.contains("was removed or replaced"), "{why}");
+        let mut other = Writer::create(&path, 7, 99).unwrap();
+        assert!(writer.sync().is_err(), "another file has its name");
+        other.sync().unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(other.close(100).is_err());
     }
 
     fn read(bytes: &[u8]) -> Result<(usize, Ending), String> {
