@@ -84,7 +84,6 @@ impl GroupControl {
         warnings.dedup();
         warnings.extend(self.forgotten());
         warnings.extend(self.not_counting());
-        warnings.extend(self.not_counting());
         warnings.extend(self.doubts());
         warnings.extend(self.of_another_history());
         let s = &self.settings;
@@ -97,25 +96,10 @@ impl GroupControl {
                 s.f
             ));
         }
-        let replicas = self.suspects(|w| w.role == Probe::Replica && self.is_replica(w.node));
-        if replicas.len() > usize::from(s.g) {
-            warnings.push(format!(
-                "more than g = {} replicas don't answer: {replicas:?}; {}",
-                s.g,
-                match s.protocol {
-                    Protocol::Paxos => format!(
-                        "trim is held back, and the leader stops when its window of {} instances \
-                         is full",
-                        s.window
-                    ),
-                    Protocol::NoPaxos => "no command is answered until they are back".into(),
-                }
-            ));
-        }
-        warnings.extend(self.silent(
-            acceptors.len() > usize::from(s.f),
-            replicas.len() > usize::from(s.g),
-        ));
+        let too_few_replicas = self.too_few_replicas();
+        let are_named = too_few_replicas.is_some();
+        warnings.extend(too_few_replicas);
+        warnings.extend(self.silent(acceptors.len() > usize::from(s.f), are_named));
         let behind = self.behind();
         if !behind.is_empty() {
             warnings.push(format!(
@@ -125,6 +109,30 @@ impl GroupControl {
         }
         warnings.extend((0..s.partitions).filter_map(|pid| self.trim_held_back(pid)));
         warnings
+    }
+
+    /// Returns a warning if the group doesn't go on without the replicas that are silent.
+    fn too_few_replicas(&self) -> Option<String> {
+        let s = &self.settings;
+        let silent = self.suspects(|w| w.role == Probe::Replica && self.is_replica(w.node));
+        let answer = s.replicas.iter().filter(|id| !silent.contains(id)).count();
+        let (needed, why) = match s.protocol {
+            Protocol::Paxos => (
+                usize::from(s.g) + 1,
+                format!(
+                    "trim is held back, and the leader stops when its window of {} instances is \
+                     full",
+                    s.window
+                ),
+            ),
+            Protocol::NoPaxos => (
+                s.replicas.len().saturating_sub(usize::from(s.g)),
+                "no command is answered until they are back".to_owned(),
+            ),
+        };
+        (answer < needed && !silent.is_empty()).then(|| {
+            format!("of the replicas {needed} must answer, and these don't: {silent:?}; {why}")
+        })
     }
 
     /// Returns a warning about each member that answers and doesn't count yet.

@@ -1011,7 +1011,7 @@ fn status_says_when_trim_is_held_back() {
     let mut world = World::started();
     world.net.down.extend([REPLICAS[0], REPLICAS[1]]);
     world.run(300);
-    assert!(world.warnings().contains("more than g = 1 replicas"));
+    assert!(world.warnings().contains("of the replicas 2 must answer"));
     world.net.down.clear();
     world.run(300);
     assert_eq!(world.warnings(), "");

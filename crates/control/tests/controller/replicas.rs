@@ -48,6 +48,26 @@ fn counted(world: &World) -> Vec<NodeId> {
     world.state().epochs.last().unwrap().replicas.clone()
 }
 
+/// Trim needs what g+1 have stored, and that may be one of two.
+#[test]
+fn one_replica_of_two_holds_nothing_back() {
+    let mut world = World::started();
+    with_replicas(&mut world, &REPLICAS[..2], &[], 0);
+    world.net.down.insert(REPLICAS[0]);
+    world.run(300);
+    let warnings = world.warnings();
+    assert!(!warnings.contains("must answer"), "{warnings}");
+    let silent = format!("replica {} doesn't answer", REPLICAS[0]);
+    assert!(warnings.contains(&silent), "{warnings}");
+    world.net.down.insert(REPLICAS[1]);
+    world.run(300);
+    let warnings = world.warnings();
+    assert!(
+        warnings.contains("of the replicas 1 must answer"),
+        "{warnings}"
+    );
+}
+
 #[test]
 fn a_new_replica_counts_once_it_has_what_is_forgotten() {
     let mut world = that_has_forgotten();
