@@ -171,6 +171,10 @@ fn grow(cluster: &mut TestCluster, at: &str) {
         &["add", &format!("other={at}")],
         "other doesn't say its role",
     );
+    let node = format!("acceptor-4={at}");
+    is_refused(cluster, &["add", &node, &node], "acceptor-4 is named twice");
+    let of_another_role = ["replace", "acceptor-1", &format!("replica-9={at}")];
+    is_refused(cluster, &of_another_role, "says another role");
     let nodes = [format!("acceptor-4={at}"), format!("acceptor-5={at}")];
     let plan = members(cluster, &["add", "--dry-run", &nodes[0], &nodes[1]]);
     let plan = text(&{ plan }.output().unwrap().stdout);

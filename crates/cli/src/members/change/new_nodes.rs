@@ -24,11 +24,23 @@ pub(super) fn new_nodes(
     let mut nodes = Vec::new();
     for (number, text) in (1..).zip(added) {
         let (name, host, port) = parse_node(text)?;
+        if nodes.iter().any(|node: &NodeDraft| node.name == name) {
+            return Err(Error::new(format!(
+                "{name} is named twice: name each node once"
+            )));
+        }
         let role = role.or(replaced.map(|node| node.role));
         let role = role.or_else(|| said_by_name(name)).ok_or_else(|| {
             let how = "give it, such as --role acceptor, or call the node acceptor-4";
             Error::new(format!("{name} doesn't say its role: {how}"))
         })?;
+        if said_by_name(name).is_some_and(|said| said != role) {
+            let role = role.name();
+            return Err(Error::new(format!(
+                "{name} says another role than the new node's: call it {role}-N, for no other node \
+                 ever gets this name"
+            )));
+        }
         let node = draft.add_node(role, host);
         node.name = name.to_owned();
         node.id = last.saturating_add(number);
