@@ -2,6 +2,7 @@
 //! `wirepaxos members drain`: hands over what leads on a machine, so that this can be stopped for
 //! maintenance without a failover.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use clap::Args;
@@ -54,7 +55,10 @@ pub fn run(options: &Options) -> Result<(), Error> {
         }
     }
     let after = Overview::ask_patiently(&file, &options.cluster.file)?.status()?;
-    troubles.extend(after.groups.iter().flat_map(|g| machine.too_few_without(g)));
+    // A node that has just died is one that the controller doesn't suspect yet.
+    let answers: BTreeSet<String> = admin::ask_all(&cluster)?.into_keys().collect();
+    let too_few = |status| machine.too_few_without(status, &answers);
+    troubles.extend(after.groups.iter().flat_map(too_few));
     match options.json {
         true => println!("{}", machine.to_json(&done, &troubles)),
         false => machine.print(&done),
@@ -138,8 +142,9 @@ impl<'a> Machine<'a> {
         })))
     }
 
-    /// Returns why a group wouldn't go on without this machine.
-    fn too_few_without(&self, status: &GroupStatus) -> Vec<String> {
+    /// Returns why a group wouldn't go on without this machine, where the nodes of `answers` have
+    /// just answered.
+    fn too_few_without(&self, status: &GroupStatus, answers: &BTreeSet<String>) -> Vec<String> {
         let Some(last) = status.epochs.last().filter(|_| status.active.is_some()) else {
             return vec![format!("group {} has no epoch in force", status.group)];
         };
@@ -153,7 +158,10 @@ impl<'a> Machine<'a> {
                 let shows = |role: &str| matches!(role, "acceptor" | "replica");
                 let is_it = |m: &&control::status::MemberStatus| m.node == *id && shows(&m.role);
                 let found = status.members.iter().find(is_it);
-                !self.has(*id) && found.is_some_and(|m| m.alive && !m.mute)
+                let node = self.cluster.node_by_id(*id);
+                !self.has(*id)
+                    && found.is_some_and(|m| m.alive && !m.mute)
+                    && node.is_some_and(|node| answers.contains(&node.name))
             };
             let concerned = nodes.iter().any(|id| self.has(*id));
             let remaining = nodes.iter().filter(|id| remains(id)).count();
