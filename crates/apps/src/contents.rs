@@ -4,12 +4,14 @@
 //!
 //! | key | value (big-endian) |
 //! |---|---|
-//! | `k`, [place] of the user key, user key | a short value, then 0; or of a long one its length u64, then 1 |
-//! | `l`, length of the user key u16, user key, number u32 | a piece of a long value: all but the last are [`PIECE`] bytes |
+//! | `k`, [place] of the user key, user key | a short value, then 0; or its length u64, then 1 |
+//! | `l`, user key's length u16, user key, number u32 | a piece of a long value |
 //! | `r`, key | a record |
 //! | `count` | number of user keys u64 |
 //! | `w`, user key | the version of a key that is watched u64 |
 //! | `version` | the last version that was given u64 |
+//!
+//! A long value has its length under `k`. All of its pieces but the last are [`PIECE`] bytes.
 //!
 //! User keys are in the order of their places, for SCAN. APPEND to a long value writes the appended
 //! bytes, and the last piece again. Only APPEND makes long values: all other values arrive in one
@@ -19,20 +21,26 @@
 //! commands before the commit find it. Values that APPEND makes, and those that replace a long
 //! value, wait for the commit: the batch gets only the result.
 
+mod keys;
+mod writes;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use replica::application::{Record, RecordVisitor};
+use replica::application::RecordVisitor;
 use replica::{Error, MOVE_AWAY};
 
 use crate::keys::Keys;
 use crate::known_keys::KnownKeys;
-use crate::kv::MAX_STRING_LEN;
 use crate::place;
 use crate::recent::RecentValues;
 use crate::store::{Cursor, Engine, Missing, Store, Value, Written};
 use crate::watches::Watches;
+use keys::{
+    Placed, is_piece_key, is_user_key, parse_count, parse_value, piece_key, piece_len, pieces,
+    seek_place, set_user_key, split_user_key,
+};
 
 /// Values up to this length are stored beside their key.
 const SHORT: usize = 2048;
@@ -352,116 +360,6 @@ impl Contents {
         Ok(found)
     }
 
-    /// Sets a user key.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.watches.touched(key);
-        if let Some(change) = self.late.get_mut(key) {
-            self.count += u64::from(change.held().is_none());
-            change.now = Now::Whole(value.to_vec());
-            return Ok(());
-        }
-        let stored = match self.written.get(key) {
-            Some(place) => place.held(&self.values).map_or(As::Absent, |_| As::Short),
-            None => self.committed_as(key)?,
-        };
-        self.count += u64::from(stored == As::Absent);
-        if stored.long() > 0 || value.len() > SHORT {
-            self.change(key, stored, Now::Whole(value.to_vec()));
-        } else {
-            self.write_short(key, value);
-        }
-        Ok(())
-    }
-
-    /// Adds a short value to the batch and to the index.
-    fn write_short(&mut self, key: &[u8], value: &[u8]) {
-        let place = BatchedValue {
-            start: self.values.len() as u32,
-            len: value.len() as u32,
-        };
-        self.values.extend_from_slice(value);
-        self.written.insert(key, place);
-        self.store_short(key, value);
-    }
-
-    /// Adds a short value to the batch.
-    fn store_short(&mut self, key: &[u8], value: &[u8]) {
-        set_user_key(&mut self.prefixed, key);
-        self.stored.clear();
-        self.stored.extend_from_slice(value);
-        self.stored.push(WHOLE);
-        self.store.put(&self.prefixed, &self.stored);
-        self.known.insert(key);
-        self.recent.replace(key, value);
-    }
-
-    /// Removes a user key, and returns false if there is none.
-    pub fn remove(&mut self, key: &[u8]) -> Result<bool, Error> {
-        if let Some(change) = self.late.get_mut(key) {
-            let existed = change.held().is_some();
-            change.now = Now::Gone;
-            self.count -= u64::from(existed);
-            if existed {
-                self.watches.touched(key);
-            }
-            return Ok(existed);
-        }
-        let stored = match self.written.get(key) {
-            Some(place) => place.held(&self.values).map_or(As::Absent, |_| As::Short),
-            None => self.committed_as(key)?,
-        };
-        if stored == As::Absent {
-            return Ok(false);
-        }
-        self.count -= 1;
-        self.watches.touched(key);
-        if stored.long() > 0 {
-            self.change(key, stored, Now::Gone);
-        } else {
-            self.written.insert(key, BatchedValue::default());
-            self.store_gone(key);
-        }
-        Ok(true)
-    }
-
-    /// Adds a deletion to the batch.
-    fn store_gone(&mut self, key: &[u8]) {
-        set_user_key(&mut self.prefixed, key);
-        self.store.delete(&self.prefixed);
-        self.known.remove(key);
-        self.recent.remove(key);
-    }
-
-    /// Appends `tail` to the value of a user key, or makes it the value. Returns the new length; or
-    /// `None`, with nothing changed, if that would be more than [`MAX_STRING_LEN`].
-    pub fn append(&mut self, key: &[u8], tail: &[u8]) -> Result<Option<usize>, Error> {
-        let len = self.look(key, |held| held.map(|held| held.len()))?;
-        let new = len.unwrap_or(0) + tail.len();
-        if new > MAX_STRING_LEN {
-            return Ok(None);
-        }
-        self.count += u64::from(len.is_none());
-        self.watches.touched(key);
-        if let Some(change) = self.late.get_mut(key) {
-            match &mut change.now {
-                Now::Whole(value) | Now::Grown(value) => value.extend_from_slice(tail),
-                now @ Now::Gone => *now = Now::Whole(tail.to_vec()),
-            }
-            return Ok(Some(new));
-        }
-        let (stored, now) = self.look(key, |held| match held {
-            None => (As::Absent, Now::Whole(tail.to_vec())),
-            Some(Form::Whole(value)) => (As::Short, Now::Whole([value, tail].concat())),
-            Some(Form::Long { stored, .. }) => (As::Long(stored), Now::Grown(tail.to_vec())),
-        })?;
-        self.change(key, stored, now);
-        Ok(Some(new))
-    }
-
-    fn change(&mut self, key: &[u8], stored: As, now: Now) {
-        self.late.insert(key.to_vec(), Change { stored, now });
-    }
-
     /// Visits user keys, each with its place, in the order of places and from one of them on, while
     /// `visit` returns true.
     pub fn walk(
@@ -512,117 +410,6 @@ impl Contents {
     /// Returns the keys that are committed now.
     pub fn keys(&self) -> StoredKeys {
         StoredKeys(self.store.cursor())
-    }
-
-    /// Writes everything that waits, and `records`, in one batch with what is in it.
-    pub fn commit(&mut self, records: &[Record]) -> Result<(), Error> {
-        let is_unchanged = self.written.is_empty() && self.late.is_empty();
-        if is_unchanged && !self.watches.has_changed() && records.is_empty() {
-            return Ok(());
-        }
-        for (key, change) in std::mem::take(&mut self.late) {
-            self.write_change(&key, change)?;
-        }
-        self.written.clear(KEEP_INDEX);
-        self.values.clear();
-        self.values.shrink_to(KEEP_INDEX);
-        if self.count != self.committed_count {
-            self.store.put(COUNT_KEY, &self.count.to_be_bytes());
-            self.committed_count = self.count;
-        }
-        self.write_watches();
-        for record in records {
-            set_prefixed(&mut self.prefixed, RECORD, &record.key);
-            match &record.value {
-                Some(value) => self.store.put(&self.prefixed, value),
-                None => self.store.delete(&self.prefixed),
-            }
-        }
-        self.store.write()
-    }
-
-    fn write_watches(&mut self) {
-        if !self.watches.has_changed() {
-            return;
-        }
-        for (key, version) in self.watches.take_changes() {
-            set_prefixed(&mut self.prefixed, WATCHED, &key);
-            match version {
-                Some(version) => self.store.put(&self.prefixed, &version.to_be_bytes()),
-                None => self.store.delete(&self.prefixed),
-            }
-        }
-        let last = self.watches.last();
-        self.store.put(VERSION_KEY, &last.to_be_bytes());
-    }
-
-    /// Takes back everything since the last commit.
-    pub fn discard(&mut self) -> Result<(), Error> {
-        self.store.forget_batch();
-        if self.watches.has_changed() {
-            self.watches = load_watches(&self.store)?;
-        }
-        self.written.clear(KEEP_INDEX);
-        self.values.clear();
-        self.late.clear();
-        self.count = self.committed_count;
-        // Some of these keys and values may come from changes that are taken back.
-        self.known = KnownKeys::default();
-        self.recent = RecentValues::default();
-        Ok(())
-    }
-
-    /// Adds a change to the batch: the key, pieces that are new or longer, and the removal of
-    /// others.
-    fn write_change(&mut self, key: &[u8], change: Change) -> Result<(), Error> {
-        let had = change.stored.long();
-        let has = match &change.now {
-            Now::Grown(tail) => {
-                let begun = had / PIECE * PIECE;
-                let mut end = self.piece_begun(key, had)?;
-                end.extend_from_slice(tail);
-                self.write_pieces(key, begun, &end)
-            }
-            Now::Whole(value) if value.len() > SHORT => self.write_pieces(key, 0, value),
-            Now::Whole(_) | Now::Gone => 0,
-        };
-        for number in pieces(has)..pieces(had) {
-            self.store.delete(&piece_key(key, number));
-        }
-        match change.now {
-            Now::Gone => self.store_gone(key),
-            Now::Whole(value) if has == 0 => self.store_short(key, &value),
-            Now::Whole(_) | Now::Grown(_) => {
-                let mut head = (has as u64).to_be_bytes().to_vec();
-                head.push(PIECES);
-                set_user_key(&mut self.prefixed, key);
-                self.store.put(&self.prefixed, &head);
-                self.known.remove(key);
-                self.recent.remove(key);
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the last piece of a long value of `len` bytes if there is room in it, otherwise
-    /// nothing.
-    fn piece_begun(&self, key: &[u8], len: usize) -> Result<Vec<u8>, Error> {
-        if len % PIECE == 0 {
-            return Ok(Vec::new());
-        }
-        let last = pieces(len) - 1;
-        let piece = self.store.get(&piece_key(key, last))?;
-        let piece = piece.filter(|piece| piece.len() == piece_len(len, last));
-        Ok(piece.ok_or_else(|| self.damaged(key))?.to_vec())
-    }
-
-    /// Adds pieces to the batch: `end` is a long value from byte `from` on. Returns the value's
-    /// length.
-    fn write_pieces(&mut self, key: &[u8], from: usize, end: &[u8]) -> usize {
-        for (piece, number) in end.chunks(PIECE).zip((from / PIECE) as u32..) {
-            self.store.put(&piece_key(key, number), piece);
-        }
-        from + end.len()
     }
 
     pub fn records(&self, visit: &mut RecordVisitor<'_>) -> Result<(), Error> {
@@ -734,100 +521,6 @@ impl StoredKeys {
         }
         Ok(())
     }
-}
-
-/// The last byte of a stored short value, and the last byte behind a long value's stored length.
-const WHOLE: u8 = 0;
-const PIECES: u8 = 1;
-
-/// Parses what is stored under a user key.
-fn parse_value(value: &[u8]) -> Option<Form<'_>> {
-    let (kind, value) = value.split_last()?;
-    match *kind {
-        WHOLE if value.len() <= SHORT => Some(Form::Whole(value)),
-        PIECES => {
-            let stored = u64::from_be_bytes(value.try_into().ok()?);
-            let sound = SHORT as u64 + 1..=MAX_STRING_LEN as u64;
-            sound.contains(&stored).then_some(Form::Long {
-                stored: stored as usize,
-                tail: &[],
-            })
-        }
-        _ => None,
-    }
-}
-
-/// Returns how many pieces a long value of `len` bytes has.
-fn pieces(len: usize) -> u32 {
-    len.div_ceil(PIECE) as u32
-}
-
-fn piece_len(len: usize, number: u32) -> usize {
-    (len - number as usize * PIECE).min(PIECE)
-}
-
-fn piece_key(key: &[u8], number: u32) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1 + 2 + key.len() + 4);
-    out.push(LONG);
-    // Keys of the language have a length of 16 bits.
-    out.extend_from_slice(&(key.len() as u16).to_be_bytes());
-    out.extend_from_slice(key);
-    out.extend_from_slice(&number.to_be_bytes());
-    out
-}
-
-fn is_piece_key(key: &[u8]) -> bool {
-    match key {
-        [LONG, high, low, rest @ ..] => {
-            rest.len() == usize::from(u16::from_be_bytes([*high, *low])) + 4
-        }
-        _ => false,
-    }
-}
-
-/// A user key with its place.
-type Placed<'a> = (u64, &'a [u8]);
-
-/// Makes `into` the stored form of a user key. Most keys are looked up and then written, so the
-/// place, which is a hash, is kept from the first time.
-fn set_user_key(into: &mut Vec<u8>, key: &[u8]) {
-    if split_user_key(into).is_some_and(|(_, known)| known == key) {
-        return;
-    }
-    into.clear();
-    into.push(USER);
-    into.extend_from_slice(&place::to_bytes(place::of(key)));
-    into.extend_from_slice(key);
-}
-
-fn split_user_key(stored: &[u8]) -> Option<Placed<'_>> {
-    let [USER, placed @ ..] = stored else {
-        return None;
-    };
-    let (place, key) = placed.split_first_chunk()?;
-    Some((place::from_bytes(*place), key))
-}
-
-/// Returns whether a stored user key is under its own place.
-fn is_user_key(stored: &[u8]) -> bool {
-    split_user_key(stored).is_some_and(|(place, key)| place == place::of(key))
-}
-
-/// Goes to the first user key that isn't before a place.
-fn seek_place(cursor: &mut Cursor, place: u64) {
-    let mut key = vec![USER];
-    key.extend_from_slice(&place::to_bytes(place));
-    cursor.seek(&key);
-}
-
-fn set_prefixed(into: &mut Vec<u8>, prefix: u8, key: &[u8]) {
-    into.clear();
-    into.push(prefix);
-    into.extend_from_slice(key);
-}
-
-fn parse_count(bytes: &[u8]) -> Option<u64> {
-    Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
 #[cfg(test)]

@@ -19,16 +19,21 @@
 //! | 9 STRLEN | key | the length |
 //! | 11 DBSIZE | | number of keys |
 //! | 12 GETDEL | key | the old value or nil |
-//! | 13 SCAN | count u32, from u64, has_pattern u8, pattern | array: number or nil (the place to go on from), array of keys |
+//! | 13 SCAN | count u32, from u64, has_pattern u8, pattern | array: where to go on, keys |
 //! | 14 WATCH | keys | array of numbers: the version of each |
-//! | 15 EXEC | count u16 of {key, version u64}, then {length u32, command}, … | nil if a key has another version; otherwise array of the commands' answers |
+//! | 15 EXEC | count u16 of {key, version u64}, then {length u32, command}, … | nil, or array |
+//!
+//! SCAN answers a number from which to go on, or nil, and the keys.
+//! EXEC answers nil if a key has another version, and otherwise an array of the commands' answers.
 //!
 //! A key or value is {length u16, bytes}; from 65,535 bytes on {65,535 u16, length u32, bytes}.
 //! Lists extend to the end of the command. All numbers are big-endian. Op 10 was an earlier SCAN.
 
+mod input;
+
 use std::fmt;
 
-use crate::place;
+use input::Input;
 
 /// The longest value that APPEND may build, in bytes, so that an answer can hold a whole value.
 pub const MAX_STRING_LEN: usize = 16 << 20;
@@ -375,10 +380,12 @@ impl fmt::Display for Refusal {
             Refusal::Overflow => "increment or decrement would overflow",
             Refusal::StringTooLong => "string exceeds maximum allowed size",
             Refusal::ReplyTooLarge => {
-                "the answer has more than max_answer_mib in the cluster file allows: ask for less at once, or raise it (what writes was executed)"
+                "the answer has more than max_answer_mib in the cluster file allows: ask for less \
+                 at once, or raise it (what writes was executed)"
             }
             Refusal::TransactionTooLarge => {
-                "a value is too long for a transaction over several partitions: give the keys a {tag} in common"
+                "a value is too long for a transaction over several partitions: give the keys a \
+                 {tag} in common"
             }
         })
     }
@@ -534,105 +541,6 @@ fn put_option(out: &mut Vec<u8>, item: Option<&[u8]>) -> Result<(), TooLong> {
     item.map_or(Ok(()), |bytes| put_bytes(out, bytes))
 }
 
-/// The bytes that aren't parsed yet.
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    fn u8(&mut self) -> Result<u8, Malformed> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    fn place(&mut self) -> Result<u64, Malformed> {
-        let place = u64::from_be_bytes(self.array()?);
-        (place >> place::BITS == 0)
-            .then_some(place)
-            .ok_or(Malformed)
-    }
-
-    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
-        let len = match u16::from_be_bytes(self.array()?) {
-            LONG => u32::from_be_bytes(self.array()?) as usize,
-            len => return self.take(usize::from(len)),
-        };
-        match len >= usize::from(LONG) {
-            true => self.take(len),
-            false => Err(Malformed),
-        }
-    }
-
-    fn option(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
-        match self.u8()? {
-            0 => Ok(None),
-            1 => self.bytes().map(Some),
-            _ => Err(Malformed),
-        }
-    }
-
-    /// Reads items up to the end; there must be at least one.
-    fn list(&mut self) -> Result<Vec<&'a [u8]>, Malformed> {
-        let mut items = vec![self.bytes()?];
-        while !self.0.is_empty() {
-            items.push(self.bytes()?);
-        }
-        Ok(items)
-    }
-
-    fn pairs(&mut self) -> Result<Vec<Pair<'a>>, Malformed> {
-        let mut pairs = vec![(self.bytes()?, self.bytes()?)];
-        while !self.0.is_empty() {
-            pairs.push((self.bytes()?, self.bytes()?));
-        }
-        Ok(pairs)
-    }
-
-    fn versions(&mut self) -> Result<Vec<(&'a [u8], u64)>, Malformed> {
-        let count = u16::from_be_bytes(self.array()?);
-        let mut versions = Vec::new();
-        for _ in 0..count {
-            versions.push((self.bytes()?, u64::from_be_bytes(self.array()?)));
-        }
-        Ok(versions)
-    }
-
-    /// Reads the parts of an EXEC, up to the end.
-    fn commands(&mut self) -> Result<Vec<Command<'a>>, Malformed> {
-        let mut commands = Vec::new();
-        while !self.0.is_empty() {
-            let len = u32::from_be_bytes(self.array()?);
-            let bytes = self.take(len as usize)?;
-            // This is checked before parsing, so that these don't nest.
-            if matches!(
-                bytes.first(),
-                Some(&(OP_EXEC | OP_WATCH | OP_SCAN | OP_DBSIZE))
-            ) {
-                return Err(Malformed);
-            }
-            commands.push(Command::parse(bytes)?);
-        }
-        Ok(commands)
-    }
-
-    fn end(&self) -> Result<(), Malformed> {
-        if self.0.is_empty() {
-            Ok(())
-        } else {
-            Err(Malformed)
-        }
-    }
-}
-
 /// Appends a number as [`parse_integer`] reads it, without allocating a string.
 pub fn put_integer(out: &mut Vec<u8>, number: i64) {
     let (mut digits, mut at, mut rest) = ([0; 20], 20, number.unsigned_abs());
@@ -667,224 +575,4 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_shown_as_they_are_read() {
-        for number in [0, 7, -7, 10, 1_000_000, -99, i64::MAX, i64::MIN] {
-            let mut text = b"n=".to_vec();
-            put_integer(&mut text, number);
-            assert_eq!(text, format!("n={number}").into_bytes());
-            assert_eq!(parse_integer(&text[2..]), Some(number));
-        }
-    }
-
-    fn samples() -> Vec<Command<'static>> {
-        let flags = |bits| SetFlags::from_bits(bits).unwrap();
-        vec![
-            Command::Get { key: b"k" },
-            Command::Get { key: b"" },
-            Command::Set {
-                flags: flags(0),
-                key: b"k",
-                value: b"v",
-            },
-            Command::Set {
-                flags: flags(5),
-                key: b"k",
-                value: b"",
-            },
-            Command::Del {
-                keys: vec![b"a", b"b"],
-            },
-            Command::Exists { keys: vec![b"a"] },
-            Command::Mget {
-                keys: vec![b"a", b"", b"c"],
-            },
-            Command::Mset {
-                pairs: vec![(b"a", b"1"), (b"b", b"2")],
-            },
-            Command::IncrBy {
-                key: b"n",
-                delta: i64::MIN,
-            },
-            Command::Append {
-                key: b"k",
-                value: b"tail",
-            },
-            Command::Strlen { key: b"k" },
-            Command::Scan {
-                count: 10,
-                from: 0,
-                pattern: Some(b"a*"),
-            },
-            Command::Scan {
-                count: 1,
-                from: 77,
-                pattern: None,
-            },
-            Command::Dbsize,
-            Command::GetDel { key: b"k" },
-            Command::Watch {
-                keys: vec![b"a", b"b"],
-            },
-            Command::Exec {
-                watched: vec![(b"a", 7), (b"", u64::MAX)],
-                commands: vec![
-                    Command::Get { key: b"k" },
-                    Command::Mset {
-                        pairs: vec![(b"a", b"1"), (b"b", b"2")],
-                    },
-                ],
-            },
-            Command::Exec {
-                watched: Vec::new(),
-                commands: Vec::new(),
-            },
-        ]
-    }
-
-    #[test]
-    fn every_command_survives_the_round_trip_and_no_shorter_or_longer_bytes_do() {
-        for command in samples() {
-            let mut bytes = Vec::new();
-            command.encode(&mut bytes).unwrap();
-            assert_eq!(Command::parse(&bytes), Ok(command.clone()));
-            bytes.push(0);
-            assert_ne!(Command::parse(&bytes), Ok(command.clone()));
-            bytes.pop();
-            for len in 0..bytes.len() {
-                assert_ne!(Command::parse(&bytes[..len]), Ok(command.clone()));
-            }
-        }
-    }
-
-    #[test]
-    fn a_transaction_holds_no_transaction_and_nothing_that_walks() {
-        for part in samples() {
-            let mut bytes = Vec::new();
-            let is_part = part.is_of_strings();
-            let exec = Command::Exec {
-                watched: Vec::new(),
-                commands: vec![part],
-            };
-            exec.encode(&mut bytes).unwrap();
-            assert_eq!(Command::parse(&bytes).is_ok(), is_part);
-        }
-    }
-
-    #[test]
-    fn what_parses_has_one_encoding() {
-        let mut rng = test_world::Rng::new(1);
-        let mut parsed = 0;
-        for _ in 0..200_000 {
-            let bytes = random_bytes(&mut rng, 16, 24);
-            if let Ok(command) = Command::parse(&bytes) {
-                parsed += 1;
-                let mut again = Vec::new();
-                command.encode(&mut again).unwrap();
-                assert_eq!(again, bytes);
-            }
-            if let Ok(reply) = Reply::parse(&bytes) {
-                let mut again = Vec::new();
-                reply.encode(&mut again);
-                assert_eq!(again, bytes);
-            }
-        }
-        assert!(parsed > 1000, "only {parsed} of the random inputs parse");
-    }
-
-    /// Returns random bytes, mostly small numbers, so that lengths fit sometimes.
-    fn random_bytes(rng: &mut test_world::Rng, small: u64, max_len: u64) -> Vec<u8> {
-        let len = rng.below(max_len);
-        let byte = |_| match rng.below(3) {
-            0 => rng.below(small) as u8,
-            _ => 0,
-        };
-        (0..len).map(byte).collect()
-    }
-
-    #[test]
-    fn replies_survive_the_round_trip() {
-        let reply = Reply::Array(vec![
-            Reply::Nil,
-            Reply::Ok,
-            Reply::Int(-7),
-            Reply::Bulk(b"text"),
-            Reply::Array(vec![Reply::Bulk(b"")]),
-            Reply::Error(Refusal::Overflow),
-        ]);
-        let mut bytes = Vec::new();
-        reply.encode(&mut bytes);
-        assert_eq!(Reply::parse(&bytes), Ok(reply));
-        for len in 0..bytes.len() {
-            assert_eq!(Reply::parse(&bytes[..len]), Err(Malformed));
-        }
-    }
-
-    #[test]
-    fn a_false_count_or_a_deep_nest_is_refused() {
-        assert_eq!(
-            Reply::parse(&[TAG_ARRAY, 255, 255, 255, 255, 0]),
-            Err(Malformed)
-        );
-        let deep: Vec<u8> = [TAG_ARRAY, 0, 0, 0, 1].repeat(100_000);
-        assert_eq!(Reply::parse(&deep), Err(Malformed));
-    }
-
-    #[test]
-    fn integers_follow_the_rules_of_redis() {
-        for good in [
-            "0",
-            "-1",
-            "10",
-            "9223372036854775807",
-            "-9223372036854775808",
-        ] {
-            assert_eq!(parse_integer(good.as_bytes()), good.parse().ok());
-        }
-        for bad in [
-            "",
-            "-",
-            "-0",
-            "+1",
-            "01",
-            "-01",
-            " 1",
-            "1 ",
-            "1.0",
-            "0x1",
-            "9223372036854775808",
-            "-9223372036854775809",
-            "1e3",
-        ] {
-            assert_eq!(parse_integer(bad.as_bytes()), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_long_value_has_a_longer_length_and_a_short_one_has_not() {
-        for len in [65_534, 65_535, 65_536, 1 << 20] {
-            let value = vec![7; len];
-            let set = Command::Set {
-                flags: SetFlags::default(),
-                key: b"k",
-                value: &value,
-            };
-            let mut bytes = Vec::new();
-            set.encode(&mut bytes).unwrap();
-            let head = if len < 65_535 { 2 } else { 6 };
-            assert_eq!(bytes.len(), 2 + 3 + head + len);
-            assert_eq!(Command::parse(&bytes), Ok(set));
-        }
-        let short = [&[OP_GET, 0xff, 0xff, 0, 0, 0xff, 0xfe][..], &[0; 0xfffe]].concat();
-        assert_eq!(
-            Command::parse(&short),
-            Err(Malformed),
-            "it has a shorter length"
-        );
-        let cut = [OP_GET, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
-        assert_eq!(Command::parse(&cut), Err(Malformed));
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@
 //! ```text
 //! dir/current        names the engine, the format and the directory in use
 //! dir/db-1           the store: user keys, our records, the number of keys
-//! dir/db-2           one that a restore is filling; removed at the next start if it was interrupted
+//! dir/db-2           one that a restore is filling; a start removes it if that was interrupted
 //! ```
 
 use std::fs;

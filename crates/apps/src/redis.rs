@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!  log ──> execute ──requests──> redis-server  database 0: what clients see
-//!              <────answers────    ^            database 1: position, sessions, answers, clock, watched keys, scripts
-//!  commit: records stay in memory  │
+//!              <────answers────    ^            database 1: position, sessions, answers, clock,
+//!  commit: records stay in memory  │                        watched keys, scripts
 //!  checkpoint: records into database 1, BGSAVE, sync, rename to `state.rdb`
 //! ```
 //!

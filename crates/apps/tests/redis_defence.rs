@@ -30,7 +30,8 @@ fn a_damaged_payload_is_refused_though_its_checksum_is_right() {
     let dir = TempDir::new("redis-payload");
     let mut app = Redis::open(&dir.0).unwrap();
     // This is a list whose second item claims to be longer than the whole list.
-    let payload = b"\x12\x01\x02\x10\x10\x00\x00\x00\x03\x00\x55\x61\x02\x81\x62\x02\x81\x63\x02\xff\x0a\x00\xd8\xf8\x95\xcf\xe8\xa5\x64\x77";
+    let payload = b"\x12\x01\x02\x10\x10\x00\x00\x00\x03\x00\x55\x61\x02\x81\x62\x02\x81\x63\x02\
+                    \xff\x0a\x00\xd8\xf8\x95\xcf\xe8\xa5\x64\x77";
     let restore: [&[u8]; 4] = [b"RESTORE", b"x", b"0", payload];
     let script: [&[u8]; 5] = [
         b"EVAL",

@@ -66,7 +66,8 @@ fn answers_in_the_order_of_a_table_come_sorted() {
     let members = array(&["a", "aa", "b", "z"]);
     assert_eq!(String::from_utf8_lossy(&got), members);
     let library = b"#!lua \
-                    name=l\nredis.register_function{function_name='f', flags={'no-writes'}, callback=function(keys) return redis.call('SMEMBERS', keys[1]) end}";
+                    name=l\nredis.register_function{function_name='f', flags={'no-writes'}, \
+                    callback=function(keys) return redis.call('SMEMBERS', keys[1]) end}";
     execute(&mut app, &call_at(NOON, &[b"FUNCTION", b"LOAD", library]));
     expect(&mut app, "FCALL f 1 s", &members);
     // In RESP3 maps and sets keep their kinds.

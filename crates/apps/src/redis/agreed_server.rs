@@ -11,7 +11,8 @@
 //! | bytes | |
 //! |---|---|
 //! | server | length u32, [fingerprint](super::fingerprint); length 0 = none is agreed on yet |
-//! | reports | count u8, then of each replica, ascending: node u16, digest of its fingerprint, count u8 of members u16 |
+//! | reports | count u8, then each replica's report, ascending |
+//! | report | node u16, digest of its fingerprint, count u8 of members u16 |
 
 use std::collections::BTreeMap;
 

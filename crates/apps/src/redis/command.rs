@@ -5,11 +5,14 @@
 //! | kind u8 | then |
 //! |---|---|
 //! | 1 CALL | stamp, flags u8, arguments: one command, executed at the stamp's time |
-//! | 2 EXEC | stamp, flags, count u16 of {key, version u64, existed u8}, then commands: {length, arguments} |
+//! | 2 EXEC | stamp, flags, count u16 of {key, version u64, existed u8}, {length, arguments} each |
 //! | 3 WATCH | stamp, arguments: keys, whose versions are asked for |
 //! | 4 QUERY | flags, arguments: one command that only reads. It moves no clock |
-//! | 5 REPORT | stamp, voices u8: what a front end's clock shows, and how many front ends there are; then nothing, or a check |
-//! | 6 SERVER | node u16, count u8 of members u16, ascending, then a [fingerprint](super::fingerprint): which server a replica has, and which replicas its group has |
+//! | 5 REPORT | stamp: its clock; voices u8: how many front ends; then a check or nothing |
+//! | 6 SERVER | node u16, count u8 of members u16, ascending, fingerprint: what it runs |
+//!
+//! A REPORT is of a front end. SERVER tells which server a replica has, by its
+//! [fingerprint](super::fingerprint), and which replicas its group has.
 //!
 //! A check [compares](super::comparison) replicas: probe u64, count u8 of digests u32 that this
 //! replica has found by it; the next probe u64, and up to the end its keys, {length, bytes} each.

@@ -3,7 +3,7 @@
 //! replicated state.
 //!
 //! ```text
-//!  REPORT of replica 1: keys a, b ──> each replica notes its digests of a and b, at the same place of the log
+//!  REPORT of replica 1: keys a, b ──> each notes its digests of both, at one place of the log
 //!  REPORT of replica 2: its digests ──> each replica compares them with its own
 //! ```
 //!

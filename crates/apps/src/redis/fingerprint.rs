@@ -7,7 +7,7 @@
 //! |---|---|
 //! | format u8 | 1 |
 //! | facts | [`FACTS`] of {length u8, text} |
-//! | commands | count u16, then of each command, ascending: {length u8, name}, arity i16, nature u32 |
+//! | commands | count u16, then each, ascending: {length u8, name}, arity i16, nature u32 |
 //!
 //! Numbers are big-endian. Texts are printable ASCII. The bytes come through the log and are
 //! untrusted: each fingerprint has one encoding, and [`Fingerprint::parse`] refuses everything

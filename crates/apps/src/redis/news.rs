@@ -241,7 +241,8 @@ mod tests {
         voice.heard(b"*2\r\n$4\r\npong\r\n$0\r\n\r\n");
         let shard = b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$17\r\nwirepaxos:shard:c\r\n$0\r\n\r\n";
         voice.heard(shard);
-        let forged = b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$34\r\nwirepaxos:shard:wirepaxos:audience\r\n$0\r\n\r\n";
+        let forged = b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$34\r\n\
+                       wirepaxos:shard:wirepaxos:audience\r\n$0\r\n\r\n";
         voice.heard(forged);
         let own =
             b"*4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$22\r\n__keyspace@1__:records\r\n$4\r\nhset\r\n";

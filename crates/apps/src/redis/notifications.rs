@@ -8,7 +8,8 @@
 //!
 //! ```text
 //!  CONFIG SET ──log of partition 0──> flags ──┐
-//!  subscriptions to events of keys ───────────┴──> notify-keyspace-events of each server ──> ear ──> front end
+//!  subscriptions to events of keys ───────────┴──> notify-keyspace-events of each server
+//!                                                   └──> ear ──> front end
 //! ```
 
 /// The setting's name.

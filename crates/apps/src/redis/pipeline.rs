@@ -3,7 +3,8 @@
 //! are read in order.
 //!
 //! ```text
-//!  begin ──> in flight ──answer──> kept (if it may have changed anything) ──> answers, taken in the order of the log
+//!  begin ──> in flight ──answer──> kept (if it may have changed anything)
+//!                                   └──> answers, taken in the order of the log
 //! ```
 //!
 //! A command that depends on an answer, moves the clock, or looks at the server in another way

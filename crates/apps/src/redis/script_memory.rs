@@ -12,7 +12,7 @@
 //! ```text
 //!  run ── less than the usual room ──────────────────────────────> its answer
 //!     └── more: the server ends ──> judged ── less than the room ──> its answer
-//!                                          └─ more ───────────────> LIMIT, and nothing has happened
+//!                                          └─ more ───────────────> LIMIT, and nothing happened
 //! ```
 //!
 //! **Why no replica executes a run that another one refuses.** The judging server's decision is the
@@ -49,7 +49,9 @@ const USUAL: [[&str; 2]; 2] = [["setpause", "200"], ["setstepmul", "200"]];
 const COLLECT: [&str; 2] = ["collect", "0"];
 /// A function that passes orders to the collector of the functions' Lua.
 const COLLECTOR: &[u8] = b"#!lua \
-                           name=wirepaxos_collector\nredis.register_function('wirepaxos_collector', function(_, args) collectgarbage(args[1], args[2]) end)";
+                           name=wirepaxos_collector\n\
+                           redis.register_function('wirepaxos_collector', \
+                           function(_, args) collectgarbage(args[1], args[2]) end)";
 const COLLECTOR_NAME: &[u8] = b"wirepaxos_collector";
 /// The answer to scripts that take too much memory. The preloaded library counts it.
 const TOO_LARGE: &str = "LIMIT not executed: its scripts take more than 512 MiB of memory, and \

@@ -133,7 +133,8 @@ fn remarks(difference: &Difference) -> Vec<String> {
     }
     if !unagreed.is_empty() {
         remarks.push(format!(
-            "commands that not every replica's Redis server has are refused until all have them: {}",
+            "commands that not every replica's Redis server has are refused until all have them: \
+             {}",
             listed(unagreed)
         ));
     }

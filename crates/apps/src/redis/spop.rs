@@ -4,7 +4,7 @@
 //! numbers that are seeded by how many were drawn before. The server is given the choice as SREM.
 //!
 //! ```text
-//!  the set is known ───────────────────────────────> choice ──SREM──> in flight, and SPOP's answer with it
+//!  the set is known ───────────────────────────────> choice ──SREM──> in flight, with the answer
 //!  otherwise ──SMEMBERS──> in flight ──its answer──> choice ──SREM──> in flight, behind everything
 //! ```
 //!

@@ -5,7 +5,9 @@
 //!
 //! | in database 1 | |
 //! |---|---|
-//! | `about` | format u8, the clock, how often dice were seeded u64, the [agreed](super::agreed_server) server, the [notifications](super::notifications) u16, the last version given u64, then of each watched key: length u32, key, version u64 |
+//! | `about` | format u8, the clock, how often dice were seeded u64, what follows |
+//! | | the [agreed](super::agreed_server) server, the [notifications](super::notifications) u16 |
+//! | | the last version given u64, then each watched key: length u32, key, version u64 |
 //! | `records` | a hash: the replica's records |
 //! | `scripts` | a set: the scripts' texts. A snapshot has the functions, and no scripts |
 
