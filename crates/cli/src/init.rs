@@ -207,7 +207,8 @@ fn say(options: &Options, machines: &[IpAddr], draft: &Draft) {
     println!("Then: wirepaxos status -c {out}/{CLUSTER_FILE}");
     let port = options.port;
     println!(
-        "      REDISCLI_AUTH=$(cat {out}/{PASSWORD_FILE}) redis-cli -h {} -p {port} SET fruit apple",
+        "      REDISCLI_AUTH=$(cat {out}/{PASSWORD_FILE}) redis-cli -h {} -p {port} SET fruit \
+         apple",
         machines[0]
     );
     println!(

@@ -30,8 +30,8 @@ pub struct Options {
     #[arg(long)]
     digest: bool,
     /// Look again every so many seconds, until Ctrl-C
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = seconds)]
-    #[arg(conflicts_with = "digest")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(num_args = 0..=1, default_missing_value = "2", conflicts_with = "digest")]
     watch: Option<f64>,
     /// Print one JSON object instead of a table; with --watch one a line
     #[arg(long)]

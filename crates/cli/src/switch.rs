@@ -233,13 +233,15 @@ fn mac(bytes: [u8; 6]) -> String {
 
 fn in_json(name: &str, machine: &Machine, cluster: &ClusterFile) -> Value {
     let ports = machine.ports.iter().map(|port| {
-        json!({ "name": port.name, "driver": port.driver, "up": port.is_up, "forwards": port.forwards })
+        json!({ "name": port.name, "driver": port.driver, "up": port.is_up,
+                "forwards": port.forwards })
     });
     let roles = machine.roles.iter().map(|(address, program)| {
         json!({ "address": address, "nodes": names(cluster, *address), "program": program })
     });
     let hosts = machine.hosts.iter().map(|(address, port, to)| {
-        json!({ "address": address, "nodes": names(cluster, *address), "port": port, "hardware": mac(*to) })
+        json!({ "address": address, "nodes": names(cluster, *address), "port": port,
+                "hardware": mac(*to) })
     });
     let addresses = machine.addresses.iter();
     let addresses = addresses.map(|(address, bits)| format!("{address}/{bits}"));

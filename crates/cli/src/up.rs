@@ -353,7 +353,8 @@ impl<'a> Nodes<'a> {
         match in_order {
             true => Ok(()),
             false => Err(Error::new(format!(
-                "some nodes didn't end within {} s and were killed; what was acknowledged is stored",
+                "some nodes didn't end within {} s and were killed; what was acknowledged is \
+                 stored",
                 END_WITHIN.as_secs()
             ))),
         }

@@ -10,7 +10,7 @@
 //! | ioredis | `npm install ioredis` in some directory | `NODE_PATH`, its `node_modules` |
 //! | go-redis | `go get github.com/redis/go-redis/v9` in some module | Go's module cache |
 //! | Jedis | its jar, and those that it needs, by Maven | `CLASSPATH` |
-//! | redis-rs | `cargo add redis --no-default-features`, then `cargo fetch`, in some package | Cargo's cache |
+//! | redis-rs | `cargo add redis --no-default-features`, `cargo fetch` | Cargo's cache |
 
 mod common;
 
@@ -257,7 +257,8 @@ func main() {
 	rand.Read(random)
 	var clients []*redis.Client
 	for _, address := range os.Args[1:] {
-		clients = append(clients, redis.NewClient(&redis.Options{Addr: address, ReadTimeout: 2 * time.Second}))
+		options := &redis.Options{Addr: address, ReadTimeout: 2 * time.Second}
+		clients = append(clients, redis.NewClient(options))
 	}
 	for number, at := int64(1), 0; number <= TIMES; {
 		name := fmt.Sprintf("once:%x:%d", random, number)
@@ -407,7 +408,11 @@ fn main() {
     }
 }
 
-fn once(address: &str, connection: &mut Option<redis::Connection>, name: &str) -> redis::RedisResult<i64> {
+fn once(
+    address: &str,
+    connection: &mut Option<redis::Connection>,
+    name: &str,
+) -> redis::RedisResult<i64> {
     if connection.is_none() {
         let client = redis::Client::open(format!("redis://{address}/"))?;
         let opened = client.get_connection_with_timeout(Duration::from_secs(2))?;

@@ -154,7 +154,8 @@ fn replica(document: &Value) -> Vec<String> {
             None => String::new(),
         };
         format!(
-            "partition {}: {view}next {}, checkpoint {}, {} sessions, {} repaired{catching_up}{stopped}",
+            "partition {}: {view}next {}, checkpoint {}, {} sessions, {} \
+             repaired{catching_up}{stopped}",
             p["pid"], p["next"], p["checkpoint"], p["sessions"], p["repaired"]
         )
     });
@@ -168,7 +169,8 @@ fn replica(document: &Value) -> Vec<String> {
     lines
 }
 
-/// Reasons that come of healthy work: a vote beyond the quorum, a TRIM that is repeated. `--json` has them, too.
+/// Reasons that come of healthy work: a vote beyond the quorum, a TRIM that is repeated. `--json`
+/// has them, too.
 const ROUTINE: [&str; 2] = ["duplicate", "stale"];
 
 /// Returns the counts of dropped and rejected packets, by reason, if an operator should see them.
@@ -192,13 +194,17 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    #[test]
-    fn what_needs_attention_is_shown() {
-        let cluster = node::cluster_file::parse(
+    fn sample() -> ClusterFile {
+        node::cluster_file::parse(
             include_str!("../../../../testdata/cluster.toml"),
             "examples/cluster.toml",
         )
-        .unwrap();
+        .unwrap()
+    }
+
+    #[test]
+    fn what_needs_attention_is_shown() {
+        let cluster = sample();
         let acceptor = json!({
             "role": "acceptor",
             "groups": [{ "group": 0, "member": false }],
@@ -225,18 +231,20 @@ mod tests {
         let replica = json!({
             "role": "replica",
             "application": "echo",
-            "partitions": [{ "pid": 0, "next": 9, "checkpoint": 9, "sessions": 1, "repaired": 0, "stopped": true }],
+            "partitions": [{ "pid": 0, "next": 9, "checkpoint": 9, "sessions": 1, "repaired": 0,
+                             "stopped": true }],
         });
         assert_eq!(
             lines(&replica, &cluster),
             [
-                "echo; partition 0: next 9, checkpoint 9, 1 sessions, 0 repaired, STOPPED until another epoch is active"
+                "echo; partition 0: next 9, checkpoint 9, 1 sessions, 0 repaired, STOPPED until \
+                 another epoch is active"
             ]
         );
         let controller = json!({
             "role": "controller",
-            "groups": [{ "group": 0, "active": 3, "leader": 11,
-                         "last_failover": { "reason": "first start", "duration_us": 1500, "epoch": 3 } }],
+            "groups": [{ "group": 0, "active": 3, "leader": 11, "last_failover": {
+                "reason": "first start", "duration_us": 1500, "epoch": 3 } }],
         });
         assert_eq!(
             lines(&controller, &cluster),
@@ -248,7 +256,8 @@ mod tests {
         let session = json!({
             "role": "controller",
             "groups": [{ "group": 0, "active": null, "epochs": [{ "epoch": 4, "lead": 0 }],
-                         "attempt": { "epoch": 4, "stage": "waiting", "reason": "sequencer 1 doesn't answer" } }],
+                         "attempt": { "epoch": 4, "stage": "waiting",
+                                      "reason": "sequencer 1 doesn't answer" } }],
         });
         assert_eq!(
             lines(&session, &cluster),
