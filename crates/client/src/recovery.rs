@@ -59,7 +59,8 @@ impl Recovery {
         if known.protocol == Protocol::NoPaxos {
             return Err(Error::configuration(
                 format!(
-                    "group {group} has protocol \"nopaxos\": no acceptors know what an instance holds"
+                    "group {group} has protocol \"nopaxos\": no acceptors know what an instance \
+                     holds"
                 ),
                 "ask a group with protocol \"paxos\"",
             ));
@@ -104,8 +105,7 @@ impl Recovery {
         group: GroupId,
         nonce: u64,
     ) -> Result<(), Error> {
-        // Votes are counted by the configuration in the view, so only the controller's view is
-        // used.
+        // Votes are counted by the view's configuration, so only the controller's view is used.
         let peers: Vec<_> = cluster.controllers().map(|n| n.control).collect();
         let mut control = ControlClient::new(cluster)?;
         let ask_view = Message::ViewRequest { group };
@@ -145,10 +145,12 @@ impl Recovery {
                     _ => None,
                 },
             )
-            .map_err(|e| Error::TimedOut(format!(
-                    "no repair lane: {e}; or `refused_lanes` in the controller's status: then `wirepaxos failover` \
-                     begins an epoch with others"
-                )))?;
+            .map_err(|e| {
+                Error::TimedOut(format!(
+                    "no repair lane: {e}; or `refused_lanes` in the controller's status: then \
+                     `wirepaxos failover` begins an epoch with others"
+                ))
+            })?;
         for record in view.begun_epochs() {
             self.recover.learn(&record.configuration());
         }
@@ -161,8 +163,8 @@ impl Recovery {
     /// Returns what `inst` decided; if it decided nothing, `filler` is proposed first.
     ///
     /// # Errors
-    /// [`Error::Denied`] if the instance has been trimmed, or lies beyond the log; [`Error::NoQuorum`] if no majority of the acceptors answers
-    /// within `timeout`.
+    /// [`Error::Denied`] if the instance has been trimmed, or lies beyond the log;
+    /// [`Error::NoQuorum`] if no majority of the acceptors answers within `timeout`.
     pub fn recover(
         &mut self,
         inst: Instance,
@@ -180,7 +182,8 @@ impl Recovery {
                 Some(Outcome::Decided { header, value }) => return Ok(Decided { header, value }),
                 Some(Outcome::Trimmed { trim, .. }) => {
                     return Err(Error::Denied(format!(
-                        "instance {inst} is forgotten: everything below {trim} is in the replicas' checkpoints"
+                        "instance {inst} is forgotten: everything below {trim} is in the replicas' \
+                         checkpoints"
                     )));
                 }
                 None => {}
@@ -251,8 +254,8 @@ impl Recovery {
 fn undecided(inst: Instance, timeout: Duration, is_beyond: bool) -> Error {
     match is_beyond {
         true => Error::Denied(format!(
-            "instance {inst} lies beyond the acceptors' window, where nothing can be decided yet: the log goes up to \
-             the leader's `next` in wirepaxos status"
+            "instance {inst} lies beyond the acceptors' window, where nothing can be decided yet: \
+             the log goes up to the leader's `next` in wirepaxos status"
         )),
         false => Error::NoQuorum(format!(
             "no quorum of acceptors answered for instance {inst} within {} s; see wirepaxos status",
@@ -268,8 +271,8 @@ fn node_here(cluster: &ClusterFile) -> Result<&Node, Error> {
     let is_here = |node: &&Node| UdpSocket::bind((node.address.ip(), 0)).is_ok();
     replicas.chain(&cluster.nodes).find(is_here).ok_or_else(|| {
         Error::configuration(
-            "no node of the cluster file has an address of this machine, and acceptors take proposals \
-             from nodes' addresses only",
+            "no node of the cluster file has an address of this machine, and acceptors take \
+             proposals from nodes' addresses only",
             "recover on the machine of a node",
         )
     })
@@ -323,7 +326,8 @@ mod tests {
         };
         let nodes: String = (1..).zip(roles).map(|(id, role)| node(id, role)).collect();
         let text = format!(
-            "cluster = \"0badcafe\"\ndata = \"data\"\n[[group]]\nid = 0\napplication = \"echo\"\n{group}{nodes}"
+            "cluster = \"0badcafe\"\ndata = \"data\"\n[[group]]\nid = 0\napplication \
+             = \"echo\"\n{group}{nodes}"
         );
         let directory = format!("wirepaxos-recover-{name}-{}", std::process::id());
         let directory = std::env::temp_dir().join(directory);

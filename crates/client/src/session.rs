@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A client's connection to the replicated service: sessions, submitting, replies.
 
-use std::collections::VecDeque;
+mod in_flight;
+mod upkeep;
+
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use control::{EpochState, Message, Protocol, View};
+use control::{EpochState, Protocol, View};
 use node::Senders;
 use node::auth::{Keys, Signer};
 use node::cluster_file::{ClusterFile, Group, Node};
@@ -15,8 +16,7 @@ use node::plane::{PlaneOptions, RecvBatch, SendBatch, UdpPlane};
 use paxos::proposer::{Proposer, ProposerSettings, Refused};
 use paxos::wire::value::MAX_VECTOR;
 use paxos::{Deployment, Epoch, GroupId, Header, NodeId, Outbox, Packet, PartitionId, Time, To};
-use replica::parts::{self, MAX_COMMAND_LEN, Progress, Sending};
-use replica::protocol::{ReplyAddress, SessionOp, Status};
+use replica::protocol::SessionOp;
 use replica::slot;
 
 use crate::completions::{Completion, Completions};
@@ -26,6 +26,7 @@ use crate::final_answers::FinalAnswers;
 use crate::home_replica::{Home, HomeOfSessions};
 use crate::outcome::{Doubt, Outcome, Refusal};
 use crate::reads::{Freshness, Reads};
+use in_flight::{Large, Session};
 
 /// The options of a client. The defaults fit most; change some with `..ClientOptions::default()`.
 #[derive(Clone, Debug)]
@@ -34,10 +35,11 @@ pub struct ClientOptions {
     pub group: Option<GroupId>,
     /// Requests take effect in the order of submission, so only one is sent at a time.
     pub ordered: bool,
-    /// How many replies the replicas remember for each partition, which is also the number of requests that may be
-    /// outstanding; at least 1.
+    /// How many replies the replicas remember for each partition, which is also the number of
+    /// requests that may be outstanding; at least 1.
     pub window: u16,
-    /// How long to wait for an answer before the first retry, until answers have shown how long they take.
+    /// How long to wait for an answer before the first retry, until answers have shown how long
+    /// they take.
     pub retry_after: Duration,
     /// How many values may be in flight; further commands are packed into the next ones.
     pub max_open_values: usize,
@@ -45,13 +47,13 @@ pub struct ClientOptions {
     pub home: Home,
     /// Several commands may share a value.
     pub packing: bool,
-    /// How long to poll for an answer before the thread sleeps. This uses the CPU, but waking the thread takes longer
-    /// than everything else when little is in flight.
+    /// How long to poll for an answer before the thread sleeps. This uses the CPU, but waking the
+    /// thread takes longer than everything else when little is in flight.
     pub spin: Duration,
     /// How long opening waits for the service.
     pub open_timeout: Duration,
-    /// Returns the partition of a key, given the number of partitions: by default the range of its hash slot, as in
-    /// Redis Cluster. All clients and programs of a group need the same function.
+    /// Returns the partition of a key, given the number of partitions: by default the range of its
+    /// hash slot, as in Redis Cluster. All clients and programs of a group need the same function.
     pub partition_of: fn(key: &[u8], partitions: u16) -> PartitionId,
 }
 
@@ -93,8 +95,8 @@ pub struct Client {
     home: HomeOfSessions,
     completions: Completions,
     control: ControlClient,
-    /// The time when a view was last asked for because the leader may have changed, and the time when it was asked for
-    /// at all.
+    /// The time when a view was last asked for because the leader may have changed, and the time
+    /// when it was asked for at all.
     asked_for_leader: Time,
     asked_for_view: Time,
     /// How often the leader was confirmed since the last answer.
@@ -115,101 +117,14 @@ pub struct Client {
 /// Judges an answer that isn't final by itself, and whose round is a view.
 pub type Counts = dyn FnMut(&Packet<'_>) -> bool + Send;
 
-#[derive(Clone, Default)]
-struct Session {
-    id: u64,
-    last_request: u64,
-    /// For each request from the oldest outstanding one to the last, true if it is answered. The replicas' window
-    /// limits the length of this queue, not the number outstanding: a request that is further behind the largest would
-    /// be refused as stale.
-    answered: VecDeque<bool>,
-    outstanding: usize,
-    /// Reads without the log that are in progress.
-    reading: usize,
-    /// A command that is longer than a value and is being sent.
-    large: Option<Large>,
-}
-
-/// A command that is sent in parts, one at a time in a session. [S-PARTS]
-#[derive(Clone)]
-struct Large {
-    command: Vec<u8>,
-    sending: Sending,
-}
-
-impl Session {
-    /// Returns the request to which an answer with this number belongs, or `None` for an answer to a part before the
-    /// last. If a part is refused, the other parts no longer matter, and `give_up` gets their numbers.
-    fn answered_request(
-        &mut self,
-        number: u64,
-        status: Status,
-        give_up: impl FnMut(u64),
-    ) -> Option<u64> {
-        let (request, part) = parts::split(number);
-        if part.is_none() {
-            return Some(request);
-        }
-        let large = self.large.as_mut()?;
-        match large.sending.answered(number, status == Status::Ok) {
-            Progress::Nothing | Progress::GoesOn => None,
-            Progress::Answered => {
-                large.sending.open().for_each(give_up);
-                self.large = None;
-                Some(request)
-            }
-        }
-    }
-
-    /// Takes a command that doesn't fit a value.
-    fn submit_large(&mut self, command: &[u8], max_value: usize) -> Result<u64, Refusal> {
-        let (len, max) = (command.len(), MAX_COMMAND_LEN);
-        if len > max {
-            return Err(Refusal::TooLarge { len, max });
-        }
-        if self.large.is_some() {
-            return Err(Refusal::WindowFull);
-        }
-        if self.id == 0 {
-            return Err(Refusal::NoSession);
-        }
-        let request = self.submitted();
-        self.large = Some(Large {
-            command: command.to_vec(),
-            sending: Sending::new(request, len, max_value),
-        });
-        Ok(request)
-    }
-
-    fn submitted(&mut self) -> u64 {
-        self.last_request += 1;
-        self.answered.push_back(false);
-        self.outstanding += 1;
-        self.last_request
-    }
-
-    fn oldest(&self) -> u64 {
-        self.last_request + 1 - self.answered.len() as u64
-    }
-
-    fn complete(&mut self, request: u64) {
-        let at = request.checked_sub(self.oldest()).map(|at| at as usize);
-        if let Some(answered) = at.and_then(|at| self.answered.get_mut(at)) {
-            self.outstanding -= usize::from(!std::mem::replace(answered, true));
-        }
-        while self.answered.front() == Some(&true) {
-            self.answered.pop_front();
-        }
-    }
-}
-
 /// The leader is asked for when a command had no answer for this many times the first waiting time.
 const ASK_AFTER: Time = 16;
 /// Sessions are moved after this many confirmations of the leader without any answer.
 const CONFIRMATIONS_BEFORE_MOVE: u32 = 3;
 /// How often the leader is asked for while there is none.
 const ASK_INTERVAL: Time = 20_000_000;
-/// How often a client asks that merely gets no answer. The controller remembers it for twice as long. [E-ASKED]
+/// How often a client asks that merely gets no answer. The controller remembers it for twice as
+/// long. [E-ASKED]
 const WATCH_INTERVAL: Time = 500_000_000;
 const SECOND: Time = 1_000_000_000;
 /// How long to wait for messages of the control plane.
@@ -221,13 +136,14 @@ impl Client {
     /// [`open_timeout`](ClientOptions::open_timeout) at each step.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if there is no leader, or no quorum behind it; [`Error::Configuration`] if the file has no
-    /// such group; [`Error::System`] if there is no socket.
+    /// [`Error::TimedOut`] if there is no leader, or no quorum behind it; [`Error::Configuration`]
+    /// if the file has no such group; [`Error::System`] if there is no socket.
     pub fn open(cluster: &ClusterFile, options: ClientOptions) -> Result<Client, Error> {
         Client::open_where(cluster, options, None)
     }
 
-    /// Opens a client like [`open`](Self::open), for a group whose answers count only if `counts` accepts them.
+    /// Opens a client like [`open`](Self::open), for a group whose answers count only if `counts`
+    /// accepts them.
     ///
     /// # Errors
     /// As in [`open`](Self::open).
@@ -309,13 +225,14 @@ impl Client {
         Ok(client)
     }
 
-    /// Submits a command to a partition and returns its request number. Nothing is sent before [`flush`](Self::flush)
-    /// or [`poll`](Self::poll), so that commands share packets. A command that doesn't fit a value is sent in parts, up
-    /// to [`MAX_COMMAND_LEN`] bytes; a session sends one such command at a time.
+    /// Submits a command to a partition and returns its request number. Nothing is sent before
+    /// [`flush`](Self::flush) or [`poll`](Self::poll), so that commands share packets. A command
+    /// that doesn't fit a value is sent in parts, up to [`MAX_COMMAND_LEN`] bytes; a session sends
+    /// one such command at a time.
     ///
     /// # Errors
-    /// If the command is too long, or if the window is full or another long command is being sent: poll for completions
-    /// first.
+    /// If the command is too long, or if the window is full or another long command is being sent:
+    /// poll for completions first.
     pub fn submit(&mut self, pid: PartitionId, command: &[u8]) -> Result<u64, Refusal> {
         self.submit_over(&[pid], command)
     }
@@ -328,9 +245,10 @@ impl Client {
         self.submit(self.partition_of(key), command)
     }
 
-    /// Submits a command that takes effect in all of these partitions, or in none. It is a request of the session in
-    /// the lowest one, which its completion names. For one partition this is the same as [`submit`](Self::submit); for
-    /// more of them the program needs the three steps of [`Application::prepare`](replica::Application::prepare).
+    /// Submits a command that takes effect in all of these partitions, or in none. It is a request
+    /// of the session in the lowest one, which its completion names. For one partition this is the
+    /// same as [`submit`](Self::submit); for more of them the program needs the three steps of
+    /// [`Application::prepare`](replica::Application::prepare).
     ///
     /// # Errors
     /// As in [`submit`](Self::submit), and if there are no partitions, or too many.
@@ -385,8 +303,8 @@ impl Client {
         (self.options.partition_of)(key, self.partitions())
     }
 
-    /// Returns whether the session has room: its oldest unanswered request is no further behind than the replicas'
-    /// window.
+    /// Returns whether the session has room: its oldest unanswered request is no further behind
+    /// than the replicas' window.
     pub fn can_submit(&self, pid: PartitionId) -> bool {
         let session = self.sessions.get(usize::from(pid));
         session.is_some_and(|session| match self.options.ordered {
@@ -395,14 +313,17 @@ impl Client {
         })
     }
 
-    /// Submits a command that only reads and takes no place in the log, and returns the number of its completion.
-    /// [`Freshness::Latest`] shows everything that any client was told before this call, and perhaps commands that are
-    /// still in progress. An answer may have many packets. Nothing is sent before [`flush`](Self::flush) or
-    /// [`poll`](Self::poll). In a group with NOPaxos the command goes through the log as with [`submit`](Self::submit).
-    /// A command that the program doesn't know as a read is answered `unsupported`, and changes nothing. [B-CLIENT]
+    /// Submits a command that only reads and takes no place in the log, and returns the number of
+    /// its completion. [`Freshness::Latest`] shows everything that any client was told before this
+    /// call, and perhaps commands that are still in progress. An answer may have many packets.
+    /// Nothing is sent before [`flush`](Self::flush) or [`poll`](Self::poll). In a group with
+    /// NOPaxos the command goes through the log as with [`submit`](Self::submit). A command that
+    /// the program doesn't know as a read is answered `unsupported`, and changes nothing.
+    /// [B-CLIENT]
     ///
     /// # Errors
-    /// If the command doesn't fit a value, or if too much is in progress ([`can_read`](Self::can_read)).
+    /// If the command doesn't fit a value, or if too much is in progress
+    /// ([`can_read`](Self::can_read)).
     pub fn read(
         &mut self,
         pid: PartitionId,
@@ -435,8 +356,8 @@ impl Client {
         Ok(number)
     }
 
-    /// Returns whether another read may be submitted: at most as many as the window may be in progress. In an ordered
-    /// session nothing else may be in progress with a read.
+    /// Returns whether another read may be submitted: at most as many as the window may be in
+    /// progress. In an ordered session nothing else may be in progress with a read.
     pub fn can_read(&self, pid: PartitionId) -> bool {
         let session = self.sessions.get(usize::from(pid));
         session.is_some_and(|session| match (&self.reads, self.options.ordered) {
@@ -454,7 +375,8 @@ impl Client {
         self.plane.send(&mut self.outbox.batch);
     }
 
-    /// Returns the next completion, or `None` after `timeout`. Sends submitted commands, and repeats unanswered ones.
+    /// Returns the next completion, or `None` after `timeout`. Sends submitted commands, and
+    /// repeats unanswered ones.
     ///
     /// # Errors
     /// [`Error::System`] if the socket fails.
@@ -469,8 +391,8 @@ impl Client {
         self.completions.pop()
     }
 
-    /// Submits one command to a partition, from 0, and waits at most `timeout` for its answer. Answers to other
-    /// commands stay for [`poll`](Self::poll).
+    /// Submits one command to a partition, from 0, and waits at most `timeout` for its answer.
+    /// Answers to other commands stay for [`poll`](Self::poll).
     pub fn call(&mut self, pid: PartitionId, command: &[u8], timeout: Duration) -> Outcome {
         self.call_over(&[pid], command, timeout)
     }
@@ -496,8 +418,8 @@ impl Client {
         self.await_answer(pid, request, timeout)
     }
 
-    /// Submits one read of a partition, and waits for its answer as [`call`](Self::call) does; [`read`](Self::read) has
-    /// the details.
+    /// Submits one read of a partition, and waits for its answer as [`call`](Self::call) does;
+    /// [`read`](Self::read) has the details.
     pub fn call_read(
         &mut self,
         pid: PartitionId,
@@ -585,286 +507,6 @@ impl Client {
     fn now(&self) -> Time {
         self.start.elapsed().as_nanos() as Time
     }
-
-    /// Takes the packets that have arrived.
-    fn receive(&mut self) -> Result<(), Error> {
-        // A batch that isn't full means that the socket is empty now.
-        self.more = self.plane.receive(&mut self.inbox)? && self.inbox.is_full();
-        let now = self.start.elapsed().as_nanos() as Time;
-        let (sessions, completions) = (&mut self.sessions, &mut self.completions);
-        let confirmations = &mut self.vain_confirmations;
-        let (home, proposer) = (&mut self.home, &mut self.proposer);
-        let ordered = self.options.ordered;
-        let (mut lost, mut has_moved) = (None, false);
-        let mut given_up = Vec::new();
-        let (senders, counts) = (&self.senders, &mut self.counts);
-        let reads = &mut self.reads;
-        let packets = self.inbox.iter().flat_map(|arrival| {
-            let datagrams = arrival.datagrams();
-            datagrams.filter_map(move |datagram| senders.parse(datagram, &arrival.from).ok())
-        });
-        for packet in packets {
-            if let Some(reads) = reads {
-                reads.take(&packet, |pid, request, status, bytes| {
-                    sessions[usize::from(pid)].reading -= 1;
-                    *confirmations = 0;
-                    completions.push(Completion {
-                        pid,
-                        request,
-                        status,
-                        bytes,
-                        ordered,
-                    });
-                });
-            }
-            let is_final = packet.header.rnd.is_none();
-            if !is_final && counts.as_mut().is_some_and(|counts| !counts(&packet)) {
-                continue;
-            }
-            self.counted.take(&packet, |packet| {
-                let (pid, replica) = (packet.header.pid, packet.header.swid);
-                // Packets that the proposer drops, such as duplicates, don't matter here.
-                let _ = proposer.step(now, packet, &mut |_, number, answer| {
-                    let Some((status, bytes)) = answer.split_first() else {
-                        return;
-                    };
-                    let Some(status) = Status::from_u8(*status) else {
-                        return;
-                    };
-                    let session = &mut sessions[usize::from(pid)];
-                    *confirmations = 0;
-                    if number == 0 && session.id != 0 {
-                        // In an answer to a MOVE only the status matters: is the session known?
-                        lost = (status == Status::UnknownSession).then_some(pid).or(lost);
-                        return;
-                    }
-                    has_moved |= home.answered(now, pid, replica);
-                    let id = session.id;
-                    let give_up = |part| given_up.push((pid, id, part));
-                    let Some(request) = session.answered_request(number, status, give_up) else {
-                        return;
-                    };
-                    session.complete(request);
-                    completions.push(Completion {
-                        pid,
-                        request,
-                        status,
-                        bytes,
-                        ordered,
-                    });
-                });
-            });
-        }
-        for (pid, id, part) in given_up {
-            self.proposer.reply(pid, id, part);
-        }
-        if has_moved {
-            self.move_sessions(|_| true);
-        }
-        if let Some(pid) = lost {
-            self.lose_session(pid);
-        }
-        Ok(())
-    }
-
-    /// Waits for an answer or the next retry. Returns whether there is something to receive.
-    fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
-        let now = self.now();
-        let reads = self.reads.as_ref().and_then(Reads::next_deadline);
-        let deadlines = [self.proposer.next_deadline(), reads];
-        let until_tick = deadlines
-            .into_iter()
-            .flatten()
-            .min()
-            .map_or(WAIT_STEP, |at| Duration::from_nanos(at.saturating_sub(now)));
-        // The controller sends new views to those who have lately asked. [E-ASKED]
-        let told = now < self.asked_for_view + 2 * WATCH_INTERVAL;
-        let told = told.then(|| self.control.as_fd());
-        let fds = std::iter::once(self.plane.as_fd()).chain(told);
-        let ready = self.spinner.wait_for(fds, Some(timeout.min(until_tick)))?;
-        if ready.has(1) {
-            if let Some((_, Message::View(view))) = self.control.receive(CONTROL_WAIT) {
-                self.take_view(&view, now);
-            }
-        }
-        Ok(ready.has(0))
-    }
-
-    fn tick(&mut self) {
-        let now = self.now();
-        if self.proposer.next_deadline().is_some_and(|at| at <= now) {
-            self.proposer.tick(now, &mut self.outbox);
-            self.plane.send(&mut self.outbox.batch);
-            if now >= self.asked_for_view + WATCH_INTERVAL {
-                self.request_view(now);
-            }
-        }
-        // Replicas that don't know a session are silent, and MOVE shows whether it is gone.
-        let silent = self.reads.as_mut().map(|reads| reads.tick(now));
-        for pid in silent.unwrap_or_default() {
-            let id = self.sessions[usize::from(pid)].id;
-            self.move_sessions(|session| session.id == id);
-        }
-        self.send_reads(now);
-        self.plane.send(&mut self.outbox.batch);
-        let asks = self.proposer.needs_leader() || self.counted.needs_view();
-        if asks && now >= self.asked_for_leader + ASK_INTERVAL {
-            // The answers are taken while the client waits for those to commands.
-            self.asked_for_leader = now;
-            self.request_view(now);
-        }
-    }
-
-    /// Asks the controller who leads, and the replicas in case the controller is down.
-    fn ask_for_leader(&mut self, now: Time) {
-        self.request_view(now);
-        while let Some((_, message)) = self.control.receive(CONTROL_WAIT) {
-            if let Message::View(view) = message {
-                self.take_view(&view, now);
-            }
-        }
-    }
-
-    fn request_view(&mut self, now: Time) {
-        self.asked_for_view = now;
-        let group = self.group;
-        for node in control_nodes(&self.cluster, group) {
-            self.control
-                .send(node.control, &Message::ViewRequest { group });
-        }
-    }
-
-    fn take_view(&mut self, view: &View, now: Time) {
-        if view.group != self.group || view.age() < self.view_age {
-            return;
-        }
-        let is_news = view.age() > self.view_age;
-        self.view_age = view.age();
-        self.counted.learn(view);
-        let Some(active) = view.active() else { return };
-        let Some(leader) = self.cluster.node_by_id(active.leader.0) else {
-            return;
-        };
-        let moved = self.outbox.leader != Some(leader.address);
-        self.outbox.leader = Some(leader.address);
-        if moved || self.proposer.needs_leader() {
-            match moved || is_news {
-                true => self.proposer.leader_changed(now, &mut self.outbox),
-                false => self.proposer.leader_confirmed(now, &mut self.outbox),
-            }
-            self.plane.send(&mut self.outbox.batch);
-            self.vain_confirmations += 1;
-            // Replicas that don't know a session because it expired don't know where to answer, either.
-            if self.vain_confirmations % CONFIRMATIONS_BEFORE_MOVE == 0 {
-                self.move_sessions(|session| session.outstanding > 0);
-            }
-        }
-    }
-
-    /// Tells the replicas again at which address, and by which replica, these sessions are answered.
-    fn move_sessions(&mut self, which: impl Fn(&Session) -> bool) {
-        let Ok(reply_to) = self.reply_to() else {
-            return;
-        };
-        let operation = SessionOp::Move { reply_to };
-        for (pid, session) in self.sessions.iter().enumerate() {
-            if session.id != 0 && which(session) {
-                let command = operation.to_bytes();
-                // One such request in progress is enough.
-                let _ = self
-                    .proposer
-                    .submit(pid as PartitionId, session.id, 0, &command);
-            }
-        }
-    }
-
-    fn reply_to(&self) -> Result<ReplyAddress, Error> {
-        Ok(ReplyAddress {
-            home: self.home.id(),
-            address: Some(self.plane.local_addr()?),
-            key: self.key,
-        })
-    }
-
-    /// Ends a session that the replicas no longer know, and completes its outstanding requests.
-    fn lose_session(&mut self, pid: PartitionId) {
-        let session = &mut self.sessions[usize::from(pid)];
-        session.reading = 0;
-        let reads = self.reads.as_mut().map(|reads| reads.give_up(pid));
-        for request in reads.unwrap_or_default() {
-            self.completions.push(Completion {
-                pid,
-                request,
-                status: Status::UnknownSession,
-                bytes: &[],
-                ordered: self.options.ordered,
-            });
-        }
-        let large = session.large.take().map(|large| large.sending);
-        let parts = large.iter().flat_map(Sending::open);
-        for number in parts {
-            self.proposer.reply(pid, session.id, number);
-        }
-        for request in session.oldest()..=session.last_request {
-            let in_parts = large.as_ref().is_some_and(|l| l.request() == request);
-            if in_parts || self.proposer.reply(pid, session.id, request) {
-                session.complete(request);
-                self.completions.push(Completion {
-                    pid,
-                    request,
-                    status: Status::UnknownSession,
-                    bytes: &[],
-                    ordered: self.options.ordered,
-                });
-            }
-        }
-    }
-
-    fn await_leader(&mut self) -> Result<(), Error> {
-        let deadline = Instant::now() + self.options.open_timeout;
-        while self.outbox.leader.is_none() {
-            if Instant::now() > deadline {
-                return Err(Error::TimedOut(format!(
-                    "no leader within {} s: is a controller running? (wirepaxos status)",
-                    self.options.open_timeout.as_secs()
-                )));
-            }
-            let now = self.now();
-            self.ask_for_leader(now);
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
-    }
-
-    /// Opens a session through the log; the reply brings its id.
-    fn open_session(&mut self, pid: PartitionId) -> Result<(), Error> {
-        let operation = SessionOp::Open {
-            ordered: self.options.ordered,
-            window: self.options.window,
-            reply_to: self.reply_to()?,
-        };
-        let nonce = random_nonce()?;
-        self.proposer
-            .submit(pid, nonce, 0, &operation.to_bytes())
-            .map_err(|refused| Error::Denied(format!("can't open a session: {refused:?}")))?;
-        let timeout = self.options.open_timeout;
-        let Some(opened) = self.poll(timeout)? else {
-            return Err(Error::TimedOut(format!(
-                "no session within {} s: are the acceptors and replicas up? (wirepaxos status)",
-                timeout.as_secs()
-            )));
-        };
-        match (
-            opened.status,
-            opened.bytes.try_into().map(u64::from_be_bytes),
-        ) {
-            (Status::Ok, Ok(id)) => {
-                self.sessions[usize::from(pid)].id = id;
-                Ok(())
-            }
-            (status, _) => Err(Error::Denied(format!("no session: {}", status.name()))),
-        }
-    }
 }
 
 impl Drop for Client {
@@ -933,7 +575,8 @@ pub(crate) fn deployment(cluster: &ClusterFile, group: GroupId) -> Result<Deploy
     })
 }
 
-/// Returns the nodes that can tell the view: the controller, and the replicas in case the controller is down.
+/// Returns the nodes that can tell the view: the controller, and the replicas in case the
+/// controller is down.
 pub(crate) fn control_nodes(cluster: &ClusterFile, group: GroupId) -> Vec<&Node> {
     let controllers = cluster.controllers();
     controllers.chain(cluster.replicas(group)).collect()
@@ -946,64 +589,4 @@ pub(crate) fn random_nonce() -> Result<u64, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Large, Sending, Session, Status};
-
-    /// A refused part leaves no other part of its command in progress. [S-PARTS]
-    #[test]
-    fn a_part_that_is_refused_leaves_none_of_its_command_under_way() {
-        let command = vec![7; 5_000];
-        let mut sending = Sending::new(1, command.len(), 1_000);
-        let mut part = Vec::new();
-        let sent: Vec<u64> = std::iter::from_fn(|| sending.next(&command, &mut part)).collect();
-        let mut session = Session {
-            large: Some(Large { command, sending }),
-            ..Session::default()
-        };
-        let mut given_up = Vec::new();
-        let mut answered =
-            |number, status| session.answered_request(number, status, |part| given_up.push(part));
-        assert_eq!(answered(sent[1], Status::Ok), None);
-        assert_eq!(answered(sent[0], Status::UnknownSession), Some(1));
-        assert_eq!(given_up, sent[2..]);
-        assert!(session.large.is_none());
-    }
-
-    #[test]
-    fn the_oldest_unanswered_request_holds_the_window() {
-        let mut session = Session::default();
-        for _ in 0..4 {
-            session.submitted();
-        }
-        session.complete(3);
-        session.complete(2);
-        session.complete(3);
-        assert_eq!(
-            (
-                session.oldest(),
-                session.answered.len(),
-                session.outstanding
-            ),
-            (1, 4, 2)
-        );
-        session.complete(1);
-        assert_eq!(
-            (
-                session.oldest(),
-                session.answered.len(),
-                session.outstanding
-            ),
-            (4, 1, 1)
-        );
-        session.complete(9);
-        session.complete(4);
-        assert_eq!(
-            (
-                session.oldest(),
-                session.answered.len(),
-                session.outstanding
-            ),
-            (5, 0, 0)
-        );
-    }
-}
+mod tests;
