@@ -4,13 +4,13 @@
 //! ```text
 //!  node 1 (asks)  its own wall clock ─────────────┐
 //!  node 2         ClockRequest ──> Clock ─────────┼── sort ──> the middle one: what time it is
-//!  node 3         ClockRequest ──> Clock ─────────┘            (the smaller of the two in the middle)
+//!  node 3         ClockRequest ──> Clock ─────────┘            (the smaller of two in the middle)
 //! ```
 //!
-//! Each reading is kept as its distance from a clock of the asker that nobody sets, so setting a wall clock moves one
-//! reading only. A node counts once, whatever it says, so wrong clocks decide nothing while most of the answering nodes
-//! are right. A node that falls silent counts for [`FORGET_MS`]. Moments are milliseconds of the clock that nobody
-//! sets.
+//! Each reading is kept as its distance from a clock of the asker that nobody sets, so setting a
+//! wall clock moves one reading only. A node counts once, whatever it says, so wrong clocks decide
+//! nothing while most of the answering nodes are right. A node that falls silent counts for
+//! [`FORGET_MS`]. Moments are milliseconds of the clock that nobody sets.
 
 use paxos::NodeId;
 

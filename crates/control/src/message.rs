@@ -1,192 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The messages of controller, nodes, clients and command lines outside the data plane.
 //!
-//! Each message travels in an [`Envelope`](crate::Envelope) between `control` addresses. Messages may be lost, repeated
-//! and reordered: each is idempotent, and is repeated until its effect shows. PROBE_ACK shows whether a leader was
-//! programmed or an acceptor enabled, so devices that answer PROBE need no agent for that.
+//! Each message travels in an [`Envelope`](crate::Envelope) between `control` addresses. Messages
+//! may be lost, repeated and reordered: each is idempotent, and is repeated until its effect shows.
+//! PROBE_ACK shows whether a leader was programmed or an acceptor enabled, so devices that answer
+//! PROBE need no agent for that.
+
+mod earlier_start;
+mod epoch_record;
 
 use crate::GivenUp;
+pub use earlier_start::EarlierStartRequest;
+pub(crate) use epoch_record::fnv;
+pub use epoch_record::{EpochRecord, EpochState, MemberRecord};
+use epoch_record::{member_of, member_record};
 use paxos::acceptor::Start;
 use paxos::leader::Program;
-use paxos::nopaxos::{self, Session, Started, view};
-use paxos::{Configuration, Enable, Epoch, GroupId, Instance, Member, NodeId, PartitionId, Round};
+use paxos::nopaxos::{Session, Started};
+use paxos::{Enable, Epoch, GroupId, Instance, Member, NodeId, PartitionId, Round};
 use serde::{Deserialize, Serialize};
 
-/// The state of an epoch in the store. It moves only forward, and only while no later epoch exists.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, PartialOrd, Ord, Hash)]
-#[serde(rename_all = "lowercase")]
-pub enum EpochState {
-    /// The number is taken.
-    Issued,
-    /// The epoch's candidate may be writing in its base round.
-    Writing,
-    /// The epoch has everything that earlier epochs may have chosen; its leader stamps.
-    Active,
-}
-
-/// A member as (node, boot nonce).
-pub type MemberRecord = (NodeId, u64);
-
-/// One epoch as it is stored and told to the nodes.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct EpochRecord {
-    /// The epoch.
-    pub epoch: Epoch,
-    /// The state of the epoch.
-    pub state: EpochState,
-    /// The stamping device.
-    pub leader: MemberRecord,
-    /// The acceptors, ascending.
-    pub acceptors: Vec<MemberRecord>,
-    /// How many acceptors may fail.
-    pub f: u8,
-    /// The replicas in ascending order.
-    pub replicas: Vec<NodeId>,
-    /// How many replicas may fail without stopping TRIM.
-    pub g: u8,
-    /// In a session only: the index in `acceptors` of the replica that leads partition 0 first. `leader` is the
-    /// session's sequencer, `acceptors` are its replicas as memories, `replicas` are the same nodes, and g = f.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lead: Option<u16>,
-    /// In the last active session only: the view of each partition with which the session became active.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub by: Vec<u32>,
-    /// In a session in which an operator has accepted a loss only: where the log of each partition begins. No earlier
-    /// session counts. [F-ANEW]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub anew: Option<Vec<Instance>>,
-    /// Hash of the configuration: FNV-1a, 64 bits, over `epoch` u32; `leader` u16, u64; `f` u8; the number of acceptors
-    /// u8, each u16, u64; `g` u8; the number of replicas u8, each u16; for a session also `lead` u16, and `anew`, each
-    /// u64; all big-endian. A node that remembers only this hash still notices when an epoch is told with another
-    /// configuration.
-    pub hash: u64,
-}
-
-impl EpochRecord {
-    /// Returns the record of an epoch with this configuration.
-    pub fn new(configuration: &Configuration, state: EpochState) -> EpochRecord {
-        EpochRecord::of(configuration, None, state)
-    }
-
-    /// Returns the record of a sequencer's session, or of another epoch if `lead` is `None`.
-    pub fn of(configuration: &Configuration, lead: Option<u16>, state: EpochState) -> EpochRecord {
-        EpochRecord {
-            epoch: configuration.epoch,
-            state,
-            leader: member_record(&configuration.leader),
-            acceptors: configuration.acceptors.iter().map(member_record).collect(),
-            f: configuration.f,
-            replicas: configuration.replicas.clone(),
-            g: configuration.g,
-            lead,
-            by: Vec::new(),
-            anew: None,
-            hash: hash(configuration, lead, None),
-        }
-    }
-
-    /// Returns the record of a session in which a loss is accepted.
-    pub fn begun_anew(self, at: Vec<Instance>) -> EpochRecord {
-        EpochRecord {
-            hash: hash(&self.configuration(), self.lead, Some(&at)),
-            anew: Some(at),
-            ..self
-        }
-    }
-
-    /// Returns whether the hash matches the configuration.
-    pub fn is_whole(&self) -> bool {
-        self.hash == hash(&self.configuration(), self.lead, self.anew.as_deref())
-    }
-
-    /// Returns the record as a session in a partition, if it is one. For a session before the last active one the store
-    /// has forgotten the view by which it became active. Then none of its views is above that one, and replicas ask
-    /// earlier sessions, too, which never are too few. [F-TOLD]
-    pub fn session(&self, pid: PartitionId) -> Option<Session> {
-        let configuration = self.configuration();
-        let by = self.by.get(usize::from(pid)).copied().map(Round);
-        Some(Session {
-            number: self.epoch,
-            sequencer: configuration.leader.node,
-            nonce: configuration.leader.nonce,
-            members: configuration.acceptors,
-            f: configuration.f,
-            lead: self.lead?,
-            anew: self
-                .anew
-                .as_ref()
-                .and_then(|anew| anew.get(usize::from(pid)).copied()),
-            stage: match self.state {
-                EpochState::Issued => nopaxos::Stage::Issued,
-                EpochState::Writing => nopaxos::Stage::Writing,
-                EpochState::Active => nopaxos::Stage::Active {
-                    by: by.unwrap_or(view::last(self.epoch)),
-                },
-            },
-        })
-    }
-
-    /// Returns the configuration that this epoch fixes.
-    pub fn configuration(&self) -> Configuration {
-        Configuration {
-            epoch: self.epoch,
-            leader: member_of(&self.leader),
-            acceptors: self.acceptors.iter().map(member_of).collect(),
-            f: self.f,
-            replicas: self.replicas.clone(),
-            g: self.g,
-        }
-    }
-}
-
-fn member_record(member: &Member) -> MemberRecord {
-    (member.node, member.nonce)
-}
-
-fn member_of(&(node, nonce): &MemberRecord) -> Member {
-    Member { node, nonce }
-}
-
-fn hash(configuration: &Configuration, lead: Option<u16>, anew: Option<&[Instance]>) -> u64 {
-    let mut bytes = configuration.epoch.to_be_bytes().to_vec();
-    let member = |bytes: &mut Vec<u8>, member: &Member| {
-        bytes.extend(member.node.to_be_bytes());
-        bytes.extend(member.nonce.to_be_bytes());
-    };
-    member(&mut bytes, &configuration.leader);
-    bytes.extend([configuration.f, configuration.acceptors.len() as u8]);
-    let acceptors = configuration.acceptors.iter();
-    acceptors.for_each(|acceptor| member(&mut bytes, acceptor));
-    bytes.extend([configuration.g, configuration.replicas.len() as u8]);
-    let replicas = configuration.replicas.iter();
-    replicas.for_each(|replica| bytes.extend(replica.to_be_bytes()));
-    bytes.extend(lead.map(u16::to_be_bytes).into_iter().flatten());
-    let anew = anew.into_iter().flatten();
-    bytes.extend(anew.flat_map(|at| at.to_be_bytes()));
-    fnv(&bytes)
-}
-
-/// Returns the FNV-1a hash with 64 bits.
-pub(crate) fn fnv(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
-}
-
-/// The part of a group's state that nodes and clients need: its epochs, oldest first, at most [`View::MAX_EPOCHS`] of
-/// them, always including the last active one and, as far as they fit, all later ones.
+/// The part of a group's state that nodes and clients need: its epochs, oldest first, at most
+/// [`View::MAX_EPOCHS`] of them, always including the last active one and, as far as they fit, all
+/// later ones.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct View {
     /// The group.
     pub group: GroupId,
-    /// Grows with every change in the store. It tells which of two views is newer if their last epochs are the same
-    /// ([`View::age`]).
+    /// Grows with every change in the store. It tells which of two views is newer if their last
+    /// epochs are the same ([`View::age`]).
     pub version: u64,
     /// The epochs.
     pub epochs: Vec<EpochRecord>,
-    /// The instances that the operator gave up last; with NOPaxos as soon as the session is *writing*.
+    /// The instances that the operator gave up last; with NOPaxos as soon as the session is
+    /// *writing*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
-    /// E of each partition in the last active epoch, which is the position of its marker; `None` before the first one.
+    /// E of each partition in the last active epoch, which is the position of its marker; `None`
+    /// before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begins: Option<Vec<Instance>>,
 }
@@ -206,15 +57,16 @@ impl View {
         }
     }
 
-    /// Returns a value that is larger in a newer view. Epochs are issued once, but versions start again in a store that
-    /// was replaced by an older copy. [E-NEWER]
+    /// Returns a value that is larger in a newer view. Epochs are issued once, but versions start
+    /// again in a store that was replaced by an older copy. [E-NEWER]
     pub fn age(&self) -> (Epoch, Option<EpochState>, u64) {
         let last = self.epochs.last();
         let epoch = last.map_or(0, |e| e.epoch);
         (epoch, last.map(|e| e.state), self.version)
     }
 
-    /// Returns the epochs that may have votes, which leaves out those that were only issued. [E-ONE]
+    /// Returns the epochs that may have votes, which leaves out those that were only issued.
+    /// [E-ONE]
     pub fn begun_epochs(&self) -> impl DoubleEndedIterator<Item = &EpochRecord> {
         let begun = |e: &&EpochRecord| e.state >= EpochState::Writing;
         self.epochs.iter().filter(begun)
@@ -225,7 +77,8 @@ impl View {
         are_sound(&self.epochs)
     }
 
-    /// Returns the sessions in a partition, for a replica there, or `None` if an epoch isn't a session.
+    /// Returns the sessions in a partition, for a replica there, or `None` if an epoch isn't a
+    /// session.
     pub fn sessions(&self, pid: PartitionId) -> Option<Vec<Session>> {
         self.epochs.iter().map(|e| e.session(pid)).collect()
     }
@@ -243,9 +96,9 @@ impl View {
         Some((active.epoch, *at))
     }
 
-    /// Returns the last epoch that may be writing. It has the promises of a quorum, so a leader of an earlier epoch can
-    /// decide nothing more and its clients should look for the next leader; an epoch that was only issued stops no
-    /// leader. [L-RETIRE]
+    /// Returns the last epoch that may be writing. It has the promises of a quorum, so a leader of
+    /// an earlier epoch can decide nothing more and its clients should look for the next leader; an
+    /// epoch that was only issued stops no leader. [L-RETIRE]
     pub fn begun(&self) -> Option<Epoch> {
         self.begun_epochs().next_back().map(|e| e.epoch)
     }
@@ -255,33 +108,6 @@ impl View {
 pub(crate) fn are_sound(epochs: &[EpochRecord]) -> bool {
     let ascend = epochs.windows(2).all(|w| w[0].epoch < w[1].epoch);
     ascend && epochs.iter().all(EpochRecord::is_whole)
-}
-
-/// The contents of a [`Message::EarlierStartRequest`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EarlierStartRequest {
-    /// The group.
-    pub group: GroupId,
-    /// The boot nonce of the memory meant.
-    pub nonce: u64,
-    /// The start meant.
-    pub start: Start,
-    /// The earlier start that is asked about.
-    pub earlier: Start,
-}
-
-impl EarlierStartRequest {
-    /// Returns the answer of `node`.
-    pub fn answer(&self, node: NodeId, known: bool) -> Message {
-        Message::EarlierStart {
-            group: self.group,
-            node,
-            nonce: self.nonce,
-            start: self.start.number(),
-            earlier: self.earlier.number(),
-            known,
-        }
-    }
 }
 
 /// A control message.
@@ -295,7 +121,8 @@ pub enum Message {
         /// The group.
         group: GroupId,
     },
-    /// Controller whose store is made anew → node: which view is the newest that you ever had? [E-REBUILD]
+    /// Controller whose store is made anew → node: which view is the newest that you ever had?
+    /// [E-REBUILD]
     RecordRequest {
         /// The group.
         group: GroupId,
@@ -307,8 +134,8 @@ pub enum Message {
         /// The view, of which acceptors and replicas keep a copy on their disks.
         view: View,
     },
-    /// Controller → leader: stamp in the base round of `epoch`. It is accepted once, only for a larger round, and only
-    /// by the memory that it names.
+    /// Controller → leader: stamp in the base round of `epoch`. It is accepted once, only for a
+    /// larger round, and only by the memory that it names.
     ProgramLeader {
         /// The group.
         group: GroupId,
@@ -331,7 +158,8 @@ pub enum Message {
         /// g: TRIM needs g+1 of them.
         g: u8,
     },
-    /// Controller → acceptor: be a member. This never erases anything, and a repeated one changes nothing.
+    /// Controller → acceptor: be a member. This never erases anything, and a repeated one changes
+    /// nothing.
     EnableAcceptor {
         /// The group.
         group: GroupId,
@@ -374,7 +202,8 @@ pub enum Message {
         /// True if the memory was at that start; an old copy wasn't at a newer one.
         known: bool,
     },
-    /// Controller → acceptor whose memory was read from disk: it was compared with what it had shown; continue.
+    /// Controller → acceptor whose memory was read from disk: it was compared with what it had
+    /// shown; continue.
     ResumeAcceptor {
         /// The group.
         group: GroupId,
@@ -383,8 +212,8 @@ pub enum Message {
         /// The start meant ([`Start::number`]).
         start: u64,
     },
-    /// Controller → acceptor whose memory was read from disk: it went backwards. Set it aside, and begin with an empty
-    /// one.
+    /// Controller → acceptor whose memory was read from disk: it went backwards. Set it aside, and
+    /// begin with an empty one.
     DiscardMemory {
         /// The group.
         group: GroupId,
@@ -401,7 +230,8 @@ pub enum Message {
         epoch: Epoch,
         /// The node that asks.
         node: NodeId,
-        /// Drawn at random at this process start. The same (epoch, nonce) always gets the same lane.
+        /// Drawn at random at this process start. The same (epoch, nonce) always gets the same
+        /// lane.
         nonce: u64,
     },
     /// Controller → repairing host: the lane.
@@ -433,8 +263,9 @@ pub enum Message {
         /// A number that is larger than those of all earlier disks of this replica.
         incarnation: u64,
     },
-    /// Controller → replica, after more than f memories were lost: stop execution in all partitions until this epoch or
-    /// a later one is active. The replica answers once everything executed is durable. [G-STOP]
+    /// Controller → replica, after more than f memories were lost: stop execution in all partitions
+    /// until this epoch or a later one is active. The replica answers once everything executed is
+    /// durable. [G-STOP]
     StopExecution {
         /// The group.
         group: GroupId,
@@ -457,8 +288,9 @@ pub enum Message {
         /// The next instance of each partition.
         next: Vec<Instance>,
     },
-    /// Leader of a view → controller: f+1 members have the log with which the view began. It is repeated until a view
-    /// of the store shows the session as active, and stays true however late it comes. [F-REPORT]
+    /// Leader of a view → controller: f+1 members have the log with which the view began. It is
+    /// repeated until a view of the store shows the session as active, and stays true however late
+    /// it comes. [F-REPORT]
     ViewStarted {
         /// The group.
         group: GroupId,
@@ -477,8 +309,8 @@ pub enum Message {
         /// The members that have that log, including the leader.
         members: Vec<MemberRecord>,
     },
-    /// Replica → controller: my state contradicts the log of a session, which a later session may settle. It is
-    /// repeated until a later session exists. [F-NEED]
+    /// Replica → controller: my state contradicts the log of a session, which a later session may
+    /// settle. It is repeated until a later session exists. [F-NEED]
     SessionWanted {
         /// The group.
         group: GroupId,
@@ -497,10 +329,11 @@ pub enum Message {
         epoch: Epoch,
         /// The node that must lead; `None` means the next one that is alive.
         to: Option<NodeId>,
-        /// True for an operator's order, which is obeyed at once; a client's suspicion is checked by PROBE first.
+        /// True for an operator's order, which is obeyed at once; a client's suspicion is checked
+        /// by PROBE first.
         forced: bool,
-        /// The operator's override when more than f acceptors have lost their memory: continue from what the replicas
-        /// executed, and lose what only the acceptors knew.
+        /// The operator's override when more than f acceptors have lost their memory: continue from
+        /// what the replicas executed, and lose what only the acceptors knew.
         accept_data_loss: bool,
     },
     /// Controller → sender of a [`Message::Failover`] with `forced`: the result.
@@ -517,8 +350,8 @@ pub enum Message {
         /// The number of the part, from 0.
         part: u32,
     },
-    /// Command line → controller: send a part of the document with the last events. It is answered like
-    /// [`Message::StatusRequest`].
+    /// Command line → controller: send a part of the document with the last events. It is answered
+    /// like [`Message::StatusRequest`].
     EventsRequest {
         /// Drawn at random by the asker.
         id: u64,
@@ -554,8 +387,9 @@ pub enum Message {
         /// The entries of the partitions in order.
         partitions: Vec<(Instance, String)>,
     },
-    /// Command line → replica that waits before a command on which its program has crashed: treat the command as having
-    /// no effect, although a silent replica may have executed it. It is repeated until its effect shows. [X-VOID]
+    /// Command line → replica that waits before a command on which its program has crashed: treat
+    /// the command as having no effect, although a silent replica may have executed it. It is
+    /// repeated until its effect shows. [X-VOID]
     Skip {
         /// The group.
         group: GroupId,
@@ -587,8 +421,8 @@ pub enum Message {
         /// The node that ends.
         node: NodeId,
     },
-    /// Node → asker: repeat your message with this number, which proves that you receive packets at your address.
-    /// [E-CHALLENGE]
+    /// Node → asker: repeat your message with this number, which proves that you receive packets at
+    /// your address. [E-CHALLENGE]
     Challenge {
         /// Drawn by the node for this address; it is valid for a minute or two.
         number: u64,
@@ -627,7 +461,8 @@ impl Message {
         Some((*group, program))
     }
 
-    /// Returns the report of a replica that has begun a view as its leader ([`nopaxos::Replica::unreported`]).
+    /// Returns the report of a replica that has begun a view as its leader
+    /// ([`nopaxos::Replica::unreported`]).
     pub fn view_started(
         group: GroupId,
         from: Member,
@@ -688,7 +523,8 @@ impl Message {
         }
     }
 
-    /// Returns the contents of a [`Message::ResumeAcceptor`]: the group, and the memory and start that may continue.
+    /// Returns the contents of a [`Message::ResumeAcceptor`]: the group, and the memory and start
+    /// that may continue.
     pub fn resume(&self) -> Option<(GroupId, u64, Start)> {
         match *self {
             Message::ResumeAcceptor {
@@ -700,7 +536,8 @@ impl Message {
         }
     }
 
-    /// Returns the contents of a [`Message::DiscardMemory`]: the group, and the memory and start to discard.
+    /// Returns the contents of a [`Message::DiscardMemory`]: the group, and the memory and start to
+    /// discard.
     pub fn discard(&self) -> Option<(GroupId, u64, Start)> {
         match *self {
             Message::DiscardMemory {
@@ -739,84 +576,4 @@ impl Message {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hash_of_a_configuration_is_the_same_for_ever() {
-        let member = |node, nonce| Member { node, nonce };
-        let configuration = Configuration {
-            epoch: 3,
-            leader: member(1, 11),
-            acceptors: vec![member(3, 13), member(4, 14), member(5, 15)],
-            f: 1,
-            replicas: vec![6, 7, 8],
-            g: 1,
-        };
-        let record = EpochRecord::new(&configuration, EpochState::Issued);
-        assert_eq!(record.hash, 0x784e_59c1_93ca_f5c7);
-        assert_eq!(record.configuration(), configuration);
-        assert!(record.is_whole());
-        let mut others = vec![record.clone(); 8];
-        others[0].epoch = 4;
-        others[1].leader.1 = 12;
-        others[2].acceptors[1].1 = 13;
-        others[3].acceptors[2].0 = 6;
-        others[4].f = 2;
-        others[5].replicas.pop();
-        others[6].g = 0;
-        others[7].hash += 1;
-        assert!(others.iter().all(|other| !other.is_whole()));
-        let session = EpochRecord::of(&configuration, Some(2), EpochState::Issued);
-        assert_eq!(session.hash, 0x30e8_79a3_8efe_d545);
-        assert!(session.is_whole());
-        let other = EpochRecord {
-            lead: Some(1),
-            ..session
-        };
-        assert!(!other.is_whole());
-    }
-
-    /// The record of a session tells each partition its view. [F-TOLD]
-    #[test]
-    fn a_record_of_a_session_tells_each_partition_its_view() {
-        let configuration = Configuration {
-            epoch: 3,
-            leader: member_of(&(90, 9)),
-            acceptors: [(1, 11), (2, 12), (3, 13)].iter().map(member_of).collect(),
-            f: 1,
-            replicas: vec![1, 2, 3],
-            g: 1,
-        };
-        let epoch = EpochRecord::new(&configuration, EpochState::Active);
-        assert_eq!(epoch.session(0), None, "it has acceptors");
-        let mut record = EpochRecord::of(&configuration, Some(2), EpochState::Active);
-        let by = |record: &EpochRecord, pid| match record.session(pid).map(|s| s.stage) {
-            Some(nopaxos::Stage::Active { by }) => by,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(by(&record, 0), view::last(3), "it is forgotten");
-        record.by = vec![view::first(3).0, view::first(3).0 + 1];
-        assert_eq!(by(&record, 1), Round(view::first(3).0 + 1));
-        let session = record.session(0).unwrap();
-        assert_eq!(
-            (session.number, session.sequencer, session.lead),
-            (3, 90, 2)
-        );
-        assert_eq!(session.members, configuration.acceptors);
-    }
-
-    /// A leader's report is read exactly as it was sent. [F-REPORT]
-    #[test]
-    fn what_a_leader_reports_is_read_as_it_was_said() {
-        let started = Started {
-            session: 99,
-            view: view::first(7),
-            end: 12,
-            members: vec![member_of(&(1, 11)), member_of(&(3, 13))],
-        };
-        let message = Message::view_started(4, member_of(&(1, 11)), 2, &started);
-        assert_eq!(message.started(), Some((2, member_of(&(1, 11)), started)));
-        assert_eq!(Message::Stop.started(), None);
-    }
-}
+mod tests;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A controller with real sequencers and real NOPaxos replicas; seeded, lossy and slow. What is committed is judged
-//! from the packets and the logs.
+//! A controller with real sequencers and real NOPaxos replicas; seeded, lossy and slow. What is
+//! committed is judged from the packets and the logs.
+
+mod controllers;
+mod replicas;
 
 use super::world::{OPERATOR, Out, PARTITIONS, Shared};
 use control::{
@@ -35,7 +38,8 @@ pub struct Host {
     pub partitions: Vec<Replica>,
     /// The position of each partition that is on disk.
     pub on_disk: Vec<Instance>,
-    /// Execution stands still until the session of this number, or a later one, is active; 0 if it goes on.
+    /// Execution stands still until the session of this number, or a later one, is active; 0 if it
+    /// goes on.
     pub stopped: Epoch,
     /// True if orders to stop don't reach the replica.
     pub never_stops: bool,
@@ -167,7 +171,8 @@ impl World {
         World::new(seed).starts()
     }
 
-    /// Returns a cluster whose first session is in force, and whose replicas have their logs on disk.
+    /// Returns a cluster whose first session is in force, and whose replicas have their logs on
+    /// disk.
     pub fn durable(seed: u64) -> World {
         let mut world = World::new(seed);
         for host in world.replicas.values_mut() {
@@ -325,7 +330,8 @@ impl World {
         self.state().in_force().map_or(0, |e| e.leader.0)
     }
 
-    /// Returns whether a session is in force, its sequencer stamps, and f+1 replicas of each partition take part.
+    /// Returns whether a session is in force, its sequencer stamps, and f+1 replicas of each
+    /// partition take part.
     pub fn is_served(&self) -> bool {
         let Some(record) = self.state().in_force().cloned() else {
             return false;
@@ -504,411 +510,11 @@ impl World {
             }
         }
     }
-
-    // ---- The controllers -------------------------------------------------------------------
-
-    pub fn say(&mut self, from: Peer, message: Message) {
-        let now = self.now;
-        for n in 0..self.controllers.len() {
-            self.give(n, |controller, out| {
-                controller.message(now, from, &message, out)
-            });
-        }
-    }
-
-    pub fn failover(&mut self, to: Option<NodeId>, accept_data_loss: bool) {
-        for n in 0..self.controllers.len() {
-            self.order(n, to, accept_data_loss);
-        }
-    }
-
-    /// Gives an operator's order to one of the controllers.
-    pub fn order(&mut self, n: usize, to: Option<NodeId>, accept_data_loss: bool) {
-        let message = Message::Failover {
-            group: GROUP,
-            epoch: self.state().last_epoch(),
-            to,
-            forced: true,
-            accept_data_loss,
-        };
-        let now = self.now;
-        self.give(n, |controller, out| {
-            controller.message(now, OPERATOR, &message, out)
-        });
-    }
-
-    /// Makes a client ask the controller who leads.
-    pub fn ask_for_view(&mut self) {
-        let (now, question) = (self.now, Message::ViewRequest { group: GROUP });
-        self.give(0, |controller, out| {
-            controller.message(now, OPERATOR, &question, out);
-        });
-    }
-
-    fn give<R>(&mut self, n: usize, input: impl FnOnce(&mut Controller<Shared>, &mut Out) -> R) {
-        let mut out = Out::default();
-        let Some(controller) = self.controllers.get_mut(n) else {
-            return;
-        };
-        input(controller, &mut out);
-        self.note_sessions();
-        if let Some(left) = &mut self.kill_after {
-            match left.checked_sub(1) {
-                Some(less) => *left = less,
-                None => {
-                    // Killed after it stored, before anything left.
-                    self.kill_after = None;
-                    self.controllers.clear();
-                    return;
-                }
-            }
-        }
-        for (to, message) in out.messages {
-            self.send(Sending::Control(to, message));
-        }
-        self.send_all(CONTROLLER, CONTROLLER, out.sent);
-    }
-
-    /// Puts back a store in which the loss wasn't final yet.
-    pub fn put_before_loss(&mut self, state: GroupState) {
-        self.shared.put(state);
-        (self.anew, self.seen) = (0, 0);
-        self.checkers = (0..PARTITIONS).map(Committed::new).collect();
-        self.note_sessions();
-    }
-
-    /// Tells the checkers of new sessions, before any replica can be in one.
-    fn note_sessions(&mut self) {
-        let stores = [Some(self.shared.clone()), self.rival.clone()];
-        for mut store in stores.into_iter().flatten() {
-            let state = store.load(GROUP).unwrap();
-            self.note_sessions_of(&state);
-        }
-    }
-
-    fn note_sessions_of(&mut self, state: &GroupState) {
-        let is_final = |e: &&EpochRecord| e.anew.is_some() && e.state != EpochState::Issued;
-        let anew = state.epochs.iter().rfind(is_final).map_or(0, |e| e.epoch);
-        if anew > self.anew {
-            // Everything that was committed before is given up.
-            self.anew = anew;
-            self.seen = anew - 1;
-            self.checkers = (0..PARTITIONS).map(Committed::new).collect();
-        }
-        let seen = self.seen;
-        for record in state.epochs.iter().filter(|e| e.epoch > seen) {
-            self.seen = record.epoch;
-            let lead = usize::from(record.lead.expect("a session"));
-            for checker in &mut self.checkers {
-                checker.session(record.epoch, &record.acceptors, record.f.into(), lead);
-            }
-        }
-        if let (Some(record), Some(handed)) = (state.last_active(), &state.handed) {
-            let begins = self
-                .begins
-                .entry(record.epoch)
-                .or_insert(handed.next.clone());
-            assert_eq!(*begins, handed.next, "a session begins once");
-        }
-    }
-
-    fn control(&mut self, to: Peer, message: Message) {
-        let Peer::Node(node) = to else {
-            self.told.push(message);
-            return;
-        };
-        if self.down.contains(&node) {
-            return;
-        }
-        if let Some(sequencer) = self.sequencers.get_mut(&node) {
-            if let Message::View(view) = &message {
-                view.begun()
-                    .into_iter()
-                    .for_each(|epoch| sequencer.retire(epoch));
-            } else if let Some((_, program)) = message.program() {
-                if sequencer.program(&program).is_ok() {
-                    self.programs.push((node, program.epoch));
-                }
-            }
-        } else if let (Some(host), Message::View(view)) = (self.replicas.get_mut(&node), &message) {
-            if !matches!(host.views.offer(view), Ok(Some(_))) {
-                return;
-            }
-            for (pid, replica) in (0..).zip(&mut host.partitions) {
-                let sessions = view.sessions(pid).expect("sessions alone");
-                replica.configure(&sessions).expect("the store's own");
-            }
-            host.go_on_behind(view);
-        } else if let Message::StopExecution { epoch, .. } = message {
-            self.stop_execution(node, epoch);
-        } else if self.replicas.contains_key(&node) {
-            self.restarted(node, &message);
-        }
-    }
-
-    /// Handles the controller's messages about a start of a replica's memory. [N-RESTART]
-    fn restarted(&mut self, node: NodeId, message: &Message) {
-        let now = self.now;
-        let host = self.replicas.get_mut(&node).unwrap();
-        let this = (host.nonce, host.partitions[0].start());
-        if let Some(request) = message.earlier_start_request() {
-            if this == (request.nonce, Some(request.start)) {
-                host.told.add(request.start);
-                let answer = request.answer(node, host.told.has(request.earlier));
-                self.send(Sending::ToController(node, answer));
-            }
-        } else if let Some((_, nonce, start)) = message.resume() {
-            let mut out = Sent::default();
-            for replica in &mut host.partitions {
-                let _ = replica.resume(now, nonce, start, &mut out);
-            }
-            self.send_all(node, node, out);
-        } else if let Some((_, nonce, start)) = message.discard() {
-            if this == (nonce, Some(start)) && host.partitions[0].is_mute() {
-                self.discarded.push(node);
-                self.boot_replica(node);
-                let host = self.replicas.get_mut(&node).unwrap();
-                host.partitions
-                    .iter_mut()
-                    .for_each(|p| p.keep(Start::FIRST));
-            }
-        }
-    }
-
-    /// Stops a replica's execution. Everything stable is on disk before it answers where it stands. [G-STOP]
-    fn stop_execution(&mut self, node: NodeId, epoch: Epoch) {
-        if self.replicas.get(&node).is_none_or(|host| host.never_stops) {
-            return;
-        }
-        if self.replicas[&node].stopped == 0 {
-            self.checkpoint(node);
-        }
-        let host = self.replicas.get_mut(&node).unwrap();
-        host.stopped = host.stopped.max(epoch);
-        let answer = Message::ExecutionStopped {
-            group: GROUP,
-            node,
-            nonce: host.nonce,
-            start: host.partitions[0].start().map_or(0, Start::number),
-            epoch,
-            next: host.on_disk.clone(),
-        };
-        self.send(Sending::ToController(node, answer));
-    }
-
-    // ---- Replicas --------------------------------------------------------------------------
-
-    fn tick_replica(&mut self, node: NodeId) {
-        for pid in 0..usize::from(PARTITIONS) {
-            let mut out = Sent::default();
-            let host = self.replicas.get_mut(&node).unwrap();
-            host.partitions[pid].tick(self.now, &mut out);
-            self.send_all(node, node, out);
-            self.fetch_state(node, pid);
-            self.answer_clients(node, pid);
-            self.look_at(node, pid);
-        }
-    }
-
-    fn report_views(&mut self) {
-        let mut reports = Vec::new();
-        for (node, host) in self.replicas.iter().filter(|(n, _)| !self.down.contains(n)) {
-            for (pid, replica) in (0..).zip(&host.partitions) {
-                if let Some(started) = replica.unreported() {
-                    let message = Message::view_started(GROUP, replica.member(), pid, &started);
-                    reports.push((*node, message));
-                }
-            }
-        }
-        for (node, message) in reports {
-            self.reports.push((node, message.clone()));
-            if !self.mute_reports {
-                self.send(Sending::ToController(node, message));
-            }
-        }
-    }
-
-    /// Executes what is stable in a replica and stores it, so that the log can forget it.
-    pub fn checkpoint(&mut self, node: NodeId) {
-        for pid in 0..usize::from(PARTITIONS) {
-            let mut out = Sent::default();
-            let host = self.replicas.get_mut(&node).unwrap();
-            let stable = host.partitions[pid].stable();
-            host.on_disk[pid] = host.on_disk[pid].max(stable);
-            host.partitions[pid].checkpointed(self.now, stable, &mut out);
-            self.send_all(node, node, out);
-            self.trim(node, pid);
-        }
-    }
-
-    fn trim(&mut self, node: NodeId, pid: usize) {
-        let header = Header {
-            group: GROUP,
-            cluster: CLUSTER,
-            pid: pid as u16,
-            swid: node,
-            inst: self.replicas[&node].on_disk[pid],
-            client: 1,
-            request: self.state().last_epoch().into(),
-            ..Header::new(MsgType::Trim)
-        };
-        let nodes: Vec<NodeId> = self.sequencers.keys().copied().collect();
-        for to in nodes {
-            self.send(Sending::Packet {
-                from: node,
-                to,
-                bytes: header.datagram(&[]),
-            });
-        }
-    }
-
-    fn fetch_state(&mut self, node: NodeId, pid: usize) {
-        let host = &self.replicas[&node];
-        // A replica that didn't stand where it could go on takes the state of one that did. [G-BEHIND]
-        let behind = Some(host.partitions[pid].stable()).filter(|at| {
-            at.saturating_sub(host.on_disk[pid]) >= control::LEAP / 2 && host.stopped == 0
-        });
-        let Some(wanted) = host.partitions[pid].wants_checkpoint().or(behind) else {
-            return;
-        };
-        let disks = self.replicas.values().map(|host| host.on_disk[pid]);
-        let Some(found) = disks.max().filter(|at| *at >= wanted) else {
-            return;
-        };
-        let mut out = Sent::default();
-        let host = self.replicas.get_mut(&node).unwrap();
-        host.on_disk[pid] = found;
-        host.partitions[pid].restored(self.now, found, &mut out);
-        self.send_all(node, node, out);
-    }
-
-    /// Sends a leader's REPLY for what may be executed, or a follower's ACK.
-    fn answer_clients(&mut self, node: NodeId, pid: usize) {
-        let host = self.replicas.get_mut(&node).unwrap();
-        let replica = &mut host.partitions[pid];
-        let mut sent = Vec::new();
-        sent.extend(replica.take_ack().map(|ack| ack.header));
-        let _ = replica.take_rewind();
-        let (view, answered) = host.answered[pid];
-        if replica.leads() {
-            let from = match view == replica.view() {
-                true => answered,
-                false => replica.floor(),
-            };
-            for inst in from.max(replica.floor())..replica.ready() {
-                let entry = replica.entry(inst).expect("it is ready");
-                if !entry.is_noop() {
-                    sent.push(Header {
-                        group: GROUP,
-                        cluster: CLUSTER,
-                        pid: pid as u16,
-                        swid: node,
-                        inst,
-                        rnd: replica.view(),
-                        client: entry.client,
-                        request: entry.request,
-                        ..Header::new(MsgType::Reply)
-                    });
-                }
-            }
-            host.answered[pid] = (replica.view(), replica.ready());
-        }
-        for header in sent {
-            self.checkers[pid].sent(&header.datagram(&[]));
-        }
-    }
-
-    fn look_at(&mut self, node: NodeId, pid: usize) {
-        let replica = &self.replicas[&node].partitions[pid];
-        let normal_in = (replica.status() == Status::Normal).then(|| replica.view().0);
-        let content = |inst| match replica.entry(inst) {
-            Some(entry) => {
-                Content::whole((entry.client, entry.request), entry.flags.0, entry.value)
-            }
-            None => panic!("slot {inst} isn't filled"),
-        };
-        let ends = (replica.floor(), replica.stable(), replica.next());
-        self.checkers[pid].shown(node, normal_in, ends, content);
-    }
-
-    // ---- Packets ---------------------------------------------------------------------------
-
-    /// Sends a command for each partition to all sequencers that stamp.
-    pub fn request(&mut self) {
-        self.requests += 1;
-        for pid in 0..PARTITIONS {
-            let header = Header {
-                group: GROUP,
-                cluster: CLUSTER,
-                pid,
-                client: 7,
-                request: self.requests,
-                value_len: 1,
-                ..Header::new(MsgType::Request)
-            };
-            let nodes: Vec<NodeId> = self.sequencers.keys().copied().collect();
-            for node in nodes {
-                self.packet(CLIENT, node, &header.datagram(&[1]));
-            }
-        }
-    }
-
-    fn packet(&mut self, from: NodeId, to: NodeId, bytes: &[u8]) {
-        let packet = Packet::parse(bytes).expect("a packet");
-        if self.down.contains(&to) {
-            return;
-        }
-        let mut out = Sent::default();
-        if to == CONTROLLER {
-            let now = self.now;
-            for n in 0..self.controllers.len() {
-                self.give(n, |controller, out| {
-                    let _ = controller.packet(now, &packet, out);
-                });
-            }
-        } else if let Some(sequencer) = self.sequencers.get_mut(&to) {
-            let _ = sequencer.step(&packet, &mut out);
-            let ordered = out.0.iter().map(|(_, header, _)| *header);
-            let ordered: Vec<Header> = ordered.filter(|h| h.msgtype == MsgType::Ordered).collect();
-            ordered.iter().for_each(|h| self.check_stamp(h));
-        } else if self.replicas.contains_key(&to) {
-            self.step_replica(to, &packet, &mut out);
-        }
-        self.send_all(to, from, out);
-    }
-
-    /// Checks that nothing is stamped before the session is active in the store, or below its beginning. [F-ACTIVE]
-    fn check_stamp(&self, h: &Header) {
-        let begins = self.begins.get(&h.rnd.epoch());
-        let first = begins.map(|begins| begins[usize::from(h.pid)]);
-        assert!(
-            first.is_some_and(|first| h.inst >= first),
-            "slot {} of session {}, which begins at {first:?}",
-            h.inst,
-            h.rnd.epoch()
-        );
-    }
-
-    fn step_replica(&mut self, node: NodeId, packet: &Packet<'_>, out: &mut Sent) {
-        let h = packet.header;
-        let pid = usize::from(h.pid);
-        let host = self.replicas.get_mut(&node).unwrap();
-        if h.msgtype == MsgType::Probe {
-            if Probe::parse(packet.value) == Ok(Probe::Replica) {
-                out.0.push(host.shown(node, pid, &h, self.shows));
-            }
-            return;
-        }
-        let replica = &mut host.partitions[pid];
-        let verdict = replica.step(self.now, packet, out);
-        if verdict == Verdict::Dropped(Reason::Window) && h.msgtype == MsgType::Ordered {
-            (replica.next()..h.inst).for_each(|slot| replica.dropped(self.now, slot));
-        }
-    }
 }
 
 impl Host {
-    /// Lets the replica go on behind the last loss if it stands where that begins, once the session is active. [G-LEAP]
+    /// Lets the replica go on behind the last loss if it stands where that begins, once the session
+    /// is active. [G-LEAP]
     fn go_on_behind(&mut self, view: &View) {
         let active = view.epochs.iter().rfind(|e| e.state == EpochState::Active);
         if active.is_some_and(|active| active.epoch >= self.stopped) {
