@@ -3,8 +3,8 @@
 //! partition that it uses.
 //!
 //! ```text
-//! input ─parse─> command ─┬─ answered here ──────────────────────────────────────────┐
-//!                         └─ logged: waits ─> in flight in a lane ─> answered ───────┴─> slots ─> output
+//! input ─parse─> command ─┬─ answered here ────────────────────────────────────┐
+//!                         └─ logged: waits ─> in flight in a lane ─> answered ─┴─> slots ─> output
 //! ```
 //!
 //! Answers leave in the order of the commands; a slot keeps the place of each answer that is still

@@ -11,15 +11,15 @@
 //!
 //! ```text
 //!  server       the thread's loop: sockets, mail of the replica, sessions, messages, jobs
-//!  connection   one client without its socket: input, orders for the log, answers; what it is blocked on
+//!  connection   one client without its socket: input, orders for the log, answers; its wait
 //!  dispatch     checks a command and hands it to its function
 //!  table        all commands of a store, and which function executes each
 //!  commands     the functions; commands/redis: those for Redis servers
 //!  users        who clients can be, and what each user may do
 //!  call         a command in execution, and what may come of it
-//!  shared       what all commands share: settings, channels, waits, jobs, the pause, Redis servers (native)
+//!  shared       what all commands share: settings, channels, waits, jobs, the pause, Redis servers
 //!  pubsub, waits, log, answer
-//!  state        of one client: name, subscriptions, transaction, watched keys; and what clients share: the pause
+//!  state        of one client: name, subscriptions, transaction, watched keys; of all: the pause
 //!  resp         Redis's protocol
 //! ```
 

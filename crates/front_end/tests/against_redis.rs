@@ -104,39 +104,81 @@ fn words(line: &str) -> Vec<u8> {
     request(&line.split(' ').collect::<Vec<_>>())
 }
 
+/// Commands that both answer equally, errors as well, in this order.
+const COMMANDS: &str = "\
+    PING|PING hello|PING a b|ECHO x|ECHO|GET k|SET k v|GET k|SET k w NX|SET k w XX|SET k x GET|\
+    SET new y GET|SET new2 y NX GET|SET new2 z XX GET|SET k v NX XX|SET k v BOGUS|SET k|SET|GET|\
+    GET a b|get k|GeT k|GETSET k 1|GETDEL k|GETDEL k|SETNX k 1|SETNX k 2|INCR k|DECR k|\
+    INCRBY k 10|DECRBY k 3|INCRBY k x|INCRBY k 1.5|INCRBY k 9223372036854775808|INCRBY k +1|\
+    INCRBY k -0|INCRBY k 01|DECRBY k -9223372036854775808|DECRBY k x|SET n 9223372036854775807|\
+    INCR n|GET n|INCRBY n -1|SET n -9223372036854775808|DECR n|DECRBY n 1|DECRBY n -1|SET t text|\
+    INCR t|APPEND t er|APPEND fresh x|APPEND t|STRLEN t|STRLEN none|STRLEN|SET e 12x|INCR e|\
+    SET e 0012|INCR e|SET e 1e3|INCR e|SET e -0|INCR e|MSET a 1 b 2|MSET a 1 b|MSET a|MSET|\
+    MGET a none b|MGET|EXISTS a a none|EXISTS|DEL a a none|DEL|UNLINK b|DBSIZE|DBSIZE x|TYPE t|\
+    TYPE none|TYPE|SELECT 0|SELECT 16|SELECT x|SELECT -1|SELECT 99999999999|SELECT|NOSUCH|\
+    NOSUCH a b c|nosuch 'quoted'|SCAN x|SCAN 0 COUNT 0|SCAN 0 COUNT x|SCAN 0 BOGUS 1|SCAN 0 COUNT|\
+    SCAN|SCAN 0 MATCH nothing* COUNT 1000|SCAN 0 COUNT 1000 MATCH t|SCAN 0 COUNT 1000 TYPE list|\
+    KEYS t|KEYS no*|KEYS|CLIENT GETNAME|CLIENT SETNAME me|CLIENT GETNAME|CLIENT SETNAME|CLIENT|\
+    CLIENT NOSUCH|CLIENT NO-EVICT on|CLIENT NO-EVICT maybe|CLIENT NO-EVICT|CLIENT ID x|\
+    CLIENT REPLY ON|CLIENT REPLY|CLIENT REPLY x|CLIENT REPLY ON x|CLIENT KILL|CLIENT KILL x|\
+    CLIENT KILL ID x|CLIENT KILL ID 0|CLIENT KILL ID 99999|CLIENT KILL TYPE x|\
+    CLIENT KILL TYPE pubsub|CLIENT KILL TYPE replica|CLIENT KILL USER nobody|\
+    CLIENT KILL USER default ID 99999|CLIENT KILL SKIPME x|CLIENT KILL ADDR|CLIENT KILL ID 1 X|\
+    CLIENT KILL X y|CLIENT KILL ADDR 1.2.3.4:5 LADDR 1.2.3.4:5|CLIENT LIST TYPE x|\
+    CLIENT LIST TYPE master|CLIENT LIST ID x|CLIENT LIST ID 99999|CLIENT LIST x|CLIENT LIST TYPE|\
+    CLIENT LIST ID|CLIENT INFO x|CLIENT PAUSE|CLIENT PAUSE x|CLIENT PAUSE -1|CLIENT PAUSE 10 x|\
+    CLIENT PAUSE 10 WRITE x|CLIENT UNPAUSE|CLIENT UNPAUSE x|CLIENT PAUSE 99999999999999999999|\
+    CLIENT PAUSE 0|CLIENT PAUSE 0 all|CLIENT TRACKING|CLIENT TRACKING off|CLIENT TRACKING x|\
+    CLIENT TRACKINGINFO|CLIENT TRACKINGINFO x|CLIENT GETREDIR|CLIENT CACHING yes|CLIENT CACHING|\
+    CONFIG GET save|CONFIG GET nosuch|CONFIG GET|CONFIG NOSUCH|CONFIG|COMMAND NOSUCH|\
+    COMMAND INFO nosuch|COMMAND COUNT x|AUTH x|AUTH a b|AUTH a b c|AUTH|AUTH default any|HELLO 1|\
+    HELLO 2 BOGUS|HELLO 2 AUTH x|HELLO 2 AUTH a b|HELLO 2 SETNAME|RESET|GET none|INFO nosuch|\
+    TIME x|EXEC|DISCARD|DISCARD x";
+
+/// Scripts in which clients turn replies off. The last command of each is answered, so that the
+/// mark behind it is, too.
+const SILENT: &[&str] = &[
+    "CLIENT REPLY OFF|PING|SET k v|NOSUCH|GET|CLIENT REPLY ON|GET k",
+    "CLIENT REPLY SKIP|PING|ECHO a",
+    "CLIENT REPLY SKIP|SET k w|GET k",
+    "INCR r|CLIENT REPLY SKIP|INCR r|INCR r",
+    "CLIENT REPLY SKIP|CLIENT REPLY SKIP|ECHO b|ECHO c",
+    "CLIENT REPLY SKIP|CLIENT REPLY ON|ECHO d",
+    "CLIENT REPLY OFF|CLIENT REPLY SKIP|CLIENT REPLY ON|ECHO e",
+    "CLIENT REPLY SKIP|NOSUCH|ECHO f",
+    "CLIENT REPLY SKIP|CLIENT LIST|ECHO g",
+    "CLIENT REPLY OFF|MULTI|INCR r|EXEC|CLIENT REPLY ON|GET r",
+    "CLIENT REPLY OFF|RESET|ECHO h",
+    "CLIENT REPLY SKIP|RESET|ECHO i",
+];
+
+/// Transactions, each of which is sent in one piece, because a mark within it would be queued, too.
+const TRANSACTIONS: &[&str] = &[
+    "MULTI|EXEC",
+    "MULTI|SET tx 1|INCR tx|GET none|PING|ECHO x|MGET tx none|INCR t|DEL tx none|EXEC",
+    "MULTI|SET tx 1|NOSUCH|EXEC|GET tx",
+    "MULTI|SET tx|SET tx 2|EXEC|GET tx",
+    "MULTI|MULTI|WATCH tx|SET tx 3 BOGUS|TYPE tx|EXEC|EXEC",
+    "MULTI|SET tx 4|DISCARD|GET tx|DISCARD",
+    "WATCH tx other|SET tx 5|MULTI|GET tx|EXEC|MULTI|GET tx|EXEC",
+    "WATCH tx|GET tx|SET other 5|MULTI|INCR tx|UNWATCH|EXEC",
+    "WATCH tx|SETNX tx 9|MULTI|GET tx|EXEC",
+    "WATCH tx|INCR t|MULTI|GET tx|EXEC",
+    "WATCH none|DEL none|MULTI|GET tx|EXEC",
+    "WATCH none|SET none 1|DEL none|MULTI|GET tx|EXEC",
+    "WATCH tx|SET tx 6|UNWATCH|MULTI|GET tx|EXEC",
+    "WATCH tx|SET tx 7|MULTI|DISCARD|MULTI|GET tx|EXEC",
+    "WATCH|WATCH tx|SET tx 8|RESET|MULTI|GET tx|EXEC",
+    "MULTI|APPEND tx|RESET|EXEC",
+    "UNWATCH x|UNWATCH|EXEC x|MULTI x",
+];
+
 #[test]
 fn commands_and_their_errors() {
     let Some(redis) = Redis::start(&[]) else {
         return;
     };
-    let script = "PING|PING hello|PING a b|ECHO x|ECHO|GET k|SET k v|GET k|SET k w NX|SET k w XX|\
-        SET k x GET|SET new y GET|SET new2 y NX GET|SET new2 z XX GET|SET k v NX XX|SET k v BOGUS|\
-        SET k|SET|GET|GET a b|get k|GeT k|GETSET k 1|GETDEL k|GETDEL k|SETNX k 1|SETNX k 2|\
-        INCR k|DECR k|INCRBY k 10|DECRBY k 3|INCRBY k x|INCRBY k 1.5|INCRBY k 9223372036854775808|\
-        INCRBY k +1|INCRBY k -0|INCRBY k 01|DECRBY k -9223372036854775808|DECRBY k x|\
-        SET n 9223372036854775807|INCR n|GET n|INCRBY n -1|SET n -9223372036854775808|DECR n|\
-        DECRBY n 1|DECRBY n -1|SET t text|INCR t|APPEND t er|APPEND fresh x|APPEND t|STRLEN t|STRLEN none|\
-        STRLEN|SET e 12x|INCR e|SET e 0012|INCR e|SET e 1e3|INCR e|SET e -0|INCR e|\
-        MSET a 1 b 2|MSET a 1 b|MSET a|MSET|MGET a none b|MGET|EXISTS a a none|EXISTS|\
-        DEL a a none|DEL|UNLINK b|DBSIZE|DBSIZE x|TYPE t|TYPE none|TYPE|SELECT 0|SELECT 16|SELECT x|\
-        SELECT -1|SELECT 99999999999|SELECT|NOSUCH|NOSUCH a b c|nosuch 'quoted'|\
-        SCAN x|SCAN 0 COUNT 0|SCAN 0 COUNT x|SCAN 0 BOGUS 1|SCAN 0 COUNT|SCAN|\
-        SCAN 0 MATCH nothing* COUNT 1000|SCAN 0 COUNT 1000 MATCH t|SCAN 0 COUNT 1000 TYPE list|KEYS t|KEYS no*|KEYS|\
-        CLIENT GETNAME|CLIENT SETNAME me|CLIENT GETNAME|CLIENT SETNAME|CLIENT|CLIENT NOSUCH|\
-        CLIENT NO-EVICT on|CLIENT NO-EVICT maybe|CLIENT NO-EVICT|CLIENT ID x|CLIENT REPLY ON|\
-        CLIENT REPLY|CLIENT REPLY x|CLIENT REPLY ON x|CLIENT KILL|CLIENT KILL x|CLIENT KILL ID x|CLIENT KILL ID 0|\
-        CLIENT KILL ID 99999|CLIENT KILL TYPE x|CLIENT KILL TYPE pubsub|CLIENT KILL TYPE replica|CLIENT KILL USER nobody|\
-        CLIENT KILL USER default ID 99999|CLIENT KILL SKIPME x|CLIENT KILL ADDR|CLIENT KILL ID 1 X|\
-        CLIENT KILL X y|CLIENT KILL ADDR 1.2.3.4:5 LADDR 1.2.3.4:5|CLIENT LIST TYPE x|CLIENT LIST TYPE master|\
-        CLIENT LIST ID x|CLIENT LIST ID 99999|CLIENT LIST x|CLIENT LIST TYPE|CLIENT LIST ID|CLIENT INFO x|\
-        CLIENT PAUSE|CLIENT PAUSE x|CLIENT PAUSE -1|CLIENT PAUSE 10 x|CLIENT PAUSE 10 WRITE x|CLIENT UNPAUSE|CLIENT UNPAUSE x|\
-        CLIENT PAUSE 99999999999999999999|CLIENT PAUSE 0|CLIENT PAUSE 0 all|CLIENT TRACKING|CLIENT TRACKING off|\
-        CLIENT TRACKING x|CLIENT TRACKINGINFO|CLIENT TRACKINGINFO x|CLIENT GETREDIR|CLIENT CACHING yes|CLIENT CACHING|\
-        CONFIG GET save|CONFIG GET nosuch|CONFIG GET|CONFIG NOSUCH|CONFIG|COMMAND NOSUCH|\
-        COMMAND INFO nosuch|COMMAND COUNT x|AUTH x|AUTH a b|AUTH a b c|AUTH|AUTH default any|HELLO 1|\
-        HELLO 2 BOGUS|HELLO 2 AUTH x|HELLO 2 AUTH a b|HELLO 2 SETNAME|RESET|GET none|INFO nosuch|TIME x|\
-        EXEC|DISCARD|DISCARD x";
-    let mut script: Vec<Vec<u8>> = script.split('|').map(words).collect();
+    let mut script: Vec<Vec<u8>> = COMMANDS.split('|').map(words).collect();
     script.push(request(&["SET", "", ""]));
     script.push(request(&["GET", ""]));
     script.push(request(&["SET", "bin\r\n\0", "a\r\n\0b"]));
@@ -164,43 +206,10 @@ fn commands_and_their_errors() {
         ]
         .concat(),
     );
-    // The last command of each script is answered, so that the mark behind it is, too.
-    for silent in [
-        "CLIENT REPLY OFF|PING|SET k v|NOSUCH|GET|CLIENT REPLY ON|GET k",
-        "CLIENT REPLY SKIP|PING|ECHO a",
-        "CLIENT REPLY SKIP|SET k w|GET k",
-        "INCR r|CLIENT REPLY SKIP|INCR r|INCR r",
-        "CLIENT REPLY SKIP|CLIENT REPLY SKIP|ECHO b|ECHO c",
-        "CLIENT REPLY SKIP|CLIENT REPLY ON|ECHO d",
-        "CLIENT REPLY OFF|CLIENT REPLY SKIP|CLIENT REPLY ON|ECHO e",
-        "CLIENT REPLY SKIP|NOSUCH|ECHO f",
-        "CLIENT REPLY SKIP|CLIENT LIST|ECHO g",
-        "CLIENT REPLY OFF|MULTI|INCR r|EXEC|CLIENT REPLY ON|GET r",
-        "CLIENT REPLY OFF|RESET|ECHO h",
-        "CLIENT REPLY SKIP|RESET|ECHO i",
-    ] {
+    for silent in SILENT {
         script.push(silent.split('|').flat_map(words).collect());
     }
-    // A transaction is sent in one piece, because a mark within it would be queued, too.
-    for transaction in [
-        "MULTI|EXEC",
-        "MULTI|SET tx 1|INCR tx|GET none|PING|ECHO x|MGET tx none|INCR t|DEL tx none|EXEC",
-        "MULTI|SET tx 1|NOSUCH|EXEC|GET tx",
-        "MULTI|SET tx|SET tx 2|EXEC|GET tx",
-        "MULTI|MULTI|WATCH tx|SET tx 3 BOGUS|TYPE tx|EXEC|EXEC",
-        "MULTI|SET tx 4|DISCARD|GET tx|DISCARD",
-        "WATCH tx other|SET tx 5|MULTI|GET tx|EXEC|MULTI|GET tx|EXEC",
-        "WATCH tx|GET tx|SET other 5|MULTI|INCR tx|UNWATCH|EXEC",
-        "WATCH tx|SETNX tx 9|MULTI|GET tx|EXEC",
-        "WATCH tx|INCR t|MULTI|GET tx|EXEC",
-        "WATCH none|DEL none|MULTI|GET tx|EXEC",
-        "WATCH none|SET none 1|DEL none|MULTI|GET tx|EXEC",
-        "WATCH tx|SET tx 6|UNWATCH|MULTI|GET tx|EXEC",
-        "WATCH tx|SET tx 7|MULTI|DISCARD|MULTI|GET tx|EXEC",
-        "WATCH|WATCH tx|SET tx 8|RESET|MULTI|GET tx|EXEC",
-        "MULTI|APPEND tx|RESET|EXEC",
-        "UNWATCH x|UNWATCH|EXEC x|MULTI x",
-    ] {
+    for transaction in TRANSACTIONS {
         script.push(transaction.split('|').flat_map(words).collect());
     }
     script.push(words("QUIT"));
@@ -214,15 +223,18 @@ fn commands_and_their_errors() {
     compare(cluster.address, redis.address, &script);
 }
 
+/// Commands whose answers look different in RESP3, and back in RESP2.
+const THIRD_VERSION: &str = "\
+    HELLO 3 SETNAME me|CLIENT GETNAME|GET none|SET k v NX|SET k v NX|MGET k none|CONFIG GET save|\
+    CONFIG GET nosuch|COMMAND INFO nosuch|NOSUCH|CLIENT GETNAME|HELLO 2|GET none|RESET|GET none";
+
 #[test]
 fn resp3() {
     let Some(redis) = Redis::start(&[]) else {
         return;
     };
     let cluster = Cluster::start("compare-resp3", Faults::default());
-    let lines = "HELLO 3 SETNAME me|CLIENT GETNAME|GET none|SET k v NX|SET k v NX|MGET k none|\
-        CONFIG GET save|CONFIG GET nosuch|COMMAND INFO nosuch|NOSUCH|CLIENT GETNAME|HELLO 2|GET none|RESET|GET none";
-    let script: Vec<Vec<u8>> = lines.split('|').map(words).collect();
+    let script: Vec<Vec<u8>> = THIRD_VERSION.split('|').map(words).collect();
     let (mut a, mut b) = (
         Client::connect(cluster.address),
         Client::connect(redis.address),

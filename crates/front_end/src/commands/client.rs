@@ -26,14 +26,7 @@ pub(crate) fn client(call: &mut Call<'_>) -> Outcome {
             let id = call.client.id as i64;
             call.writer().integer(id);
         }
-        (b"getname", 2) => {
-            let name = call.client.name.clone();
-            if name.is_empty() {
-                call.writer().null();
-            } else {
-                call.writer().bulk(&name);
-            }
-        }
+        (b"getname", 2) => getname(call),
         (b"setname", 3) => {
             return match call.client.take_name(args[2]) {
                 Ok(()) => ok(call),
@@ -79,6 +72,15 @@ pub(crate) fn client(call: &mut Call<'_>) -> Outcome {
         _ => return unknown_subcommand(call, "CLIENT"),
     }
     Outcome::Answered
+}
+
+fn getname(call: &mut Call<'_>) {
+    let name = call.client.name.clone();
+    if name.is_empty() {
+        call.writer().null();
+    } else {
+        call.writer().bulk(&name);
+    }
 }
 
 fn ask(call: &mut Call<'_>, parsed: Result<Ask, String>) -> Outcome {

@@ -143,9 +143,10 @@ fn info(call: &mut Call<'_>) {
     let known = 1 + call.shared.others.get().len();
     let slots = slot::SLOTS;
     let text = format!(
-        "cluster_state:ok\r\ncluster_slots_assigned:{slots}\r\ncluster_slots_ok:{slots}\r\ncluster_slots_pfail:0\r\n\
-         cluster_slots_fail:0\r\ncluster_known_nodes:{known}\r\ncluster_size:1\r\ncluster_current_epoch:1\r\n\
-         cluster_my_epoch:1\r\ncluster_stats_messages_sent:0\r\ncluster_stats_messages_received:0\r\n"
+        "cluster_state:ok\r\ncluster_slots_assigned:{slots}\r\ncluster_slots_ok:{slots}\r\n\
+         cluster_slots_pfail:0\r\ncluster_slots_fail:0\r\ncluster_known_nodes:{known}\r\n\
+         cluster_size:1\r\ncluster_current_epoch:1\r\ncluster_my_epoch:1\r\n\
+         cluster_stats_messages_sent:0\r\ncluster_stats_messages_received:0\r\n"
     );
     call.writer().verbatim(&text);
 }

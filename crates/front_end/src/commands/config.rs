@@ -12,8 +12,8 @@ use crate::pubsub::channels::COMPARED;
 /// names.
 const MAX_PATTERNS: usize = 4_096;
 
-const NO_SETTINGS: &str = "ERR CONFIG SET isn't available here: limits are keys of the cluster file, and the rest is as the \
-     replicas need it";
+const NO_SETTINGS: &str = "ERR CONFIG SET isn't available here: limits are keys of the cluster \
+                           file, and the rest is as the replicas need it";
 
 pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
     let args = call.args;
@@ -31,33 +31,12 @@ pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
         return fail(
             call,
             format!(
-                "ERR patterns of {bytes} bytes: CONFIG GET takes {MAX_PATTERNS} at most, which no setting changes; ask several times"
+                "ERR patterns of {bytes} bytes: CONFIG GET takes {MAX_PATTERNS} at most, which no \
+                 setting changes; ask several times"
             ),
         );
     }
-    let native = call.shared.native.as_ref();
-    let notifications = native.map(|native| native.news().notifications().shown());
-    let notifications = notifications.unwrap_or_default();
-    let parameters = [
-        (
-            "client-output-buffer-limit",
-            format!("normal {} 0 0", call.shared.max_output_bytes),
-        ),
-        (
-            "maxmemory-clients",
-            call.shared.max_memory_bytes.to_string(),
-        ),
-        ("save", String::new()),
-        ("appendonly", "yes".to_owned()),
-        ("databases", "1".to_owned()),
-        ("maxclients", call.shared.max_clients.to_string()),
-        ("maxmemory", max_memory(call).to_string()),
-        ("maxmemory-policy", "noeviction".to_owned()),
-        (SETTING, notifications),
-        ("port", call.shared.this.address.port().to_string()),
-        ("proto-max-bulk-len", call.shared.max_value.to_string()),
-        ("timeout", "0".to_owned()),
-    ];
+    let parameters = parameters(call);
     let wanted = |name: &str| {
         let matches = |pattern: &&[u8]| {
             let mut steps = usize::MAX;
@@ -76,6 +55,33 @@ pub(crate) fn config(call: &mut Call<'_>) -> Outcome {
         writer.bulk(value.as_bytes());
     }
     Outcome::Answered
+}
+
+/// Returns the names and values of all parameters, in the order of the answer.
+fn parameters(call: &Call<'_>) -> [(&'static str, String); 12] {
+    let native = call.shared.native.as_ref();
+    let notifications = native.map(|native| native.news().notifications().shown());
+    let notifications = notifications.unwrap_or_default();
+    [
+        (
+            "client-output-buffer-limit",
+            format!("normal {} 0 0", call.shared.max_output_bytes),
+        ),
+        (
+            "maxmemory-clients",
+            call.shared.max_memory_bytes.to_string(),
+        ),
+        ("save", String::new()),
+        ("appendonly", "yes".to_owned()),
+        ("databases", "1".to_owned()),
+        ("maxclients", call.shared.max_clients.to_string()),
+        ("maxmemory", max_memory(call).to_string()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        (SETTING, notifications),
+        ("port", call.shared.this.address.port().to_string()),
+        ("proto-max-bulk-len", call.shared.max_value.to_string()),
+        ("timeout", "0".to_owned()),
+    ]
 }
 
 /// Returns the bytes that the Redis servers may have, or 0 if there is no limit.

@@ -161,7 +161,12 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome {
         return fail(call, why);
     }
     call.client.resp3 = resp3;
-    let id = call.client.id;
+    greet(call);
+    Outcome::Answered
+}
+
+fn greet(call: &mut Call<'_>) {
+    let (id, resp3) = (call.client.id, call.client.resp3);
     let mut writer = call.writer();
     writer.map(7);
     for (name, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
@@ -178,5 +183,4 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome {
     }
     writer.bulk(b"modules");
     writer.array(0);
-    Outcome::Answered
 }

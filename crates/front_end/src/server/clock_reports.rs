@@ -6,7 +6,8 @@
 //! is reported and clients wait.
 //!
 //! ```text
-//!  no session ──OPEN──> open ──SERVER once, REPORT──> in flight ──answer──> open, until the next report is due
+//!  no session ──OPEN──> open ──SERVER once, REPORT──> in flight
+//!                       open <─────────answer─────────┘          until the next report is due
 //! ```
 
 use std::sync::atomic::Ordering::Relaxed;

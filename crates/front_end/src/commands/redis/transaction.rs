@@ -60,6 +60,9 @@ pub(crate) fn watch(call: &mut Call<'_>, native: &Native) -> Outcome {
     submit(call, all, false, bytes, shape)
 }
 
+const CROSS_SLOT: &str = "EXECABORT Transaction discarded because of: CROSSSLOT its keys don't \
+                          hash to the same slot";
+
 pub(crate) fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
     let queued = match transaction::end(call) {
         Ok(queued) => queued,
@@ -103,7 +106,7 @@ pub(crate) fn exec(call: &mut Call<'_>, native: &Native) -> Outcome {
         return Outcome::Answered;
     }
     if all.len() > 1 {
-        call.fail("EXECABORT Transaction discarded because of: CROSSSLOT its keys don't hash to the same slot");
+        call.fail(CROSS_SLOT);
         return Outcome::Answered;
     }
     let mut bytes = Vec::new();
