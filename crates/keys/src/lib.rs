@@ -6,7 +6,7 @@
 //!
 //! | kind | who has it | what it holds |
 //! |---|---|---|
-//! | `nodes` | every node | the cluster's secrets, from which every key follows, and the names of clients |
+//! | `nodes` | every node | the cluster's secrets, from which all keys follow, and clients' names |
 //! | `client` | one client | what follows for this client alone |
 //!
 //! A *holder* is a user of keys: number 0 stands for all nodes together, and 1 to [`MAX_CLIENTS`]
