@@ -271,32 +271,41 @@ fn up(options: &Up) -> Result<(), Error> {
         println!("{}", json!(lab.status()?));
         return Ok(());
     }
-    let name = lab.name();
     println!(
-        "lab {name} is up: {} hosts and switches, {} links, {} nodes of the cluster, {} of them started",
+        "lab {} is up: {} hosts and switches, {} links, {} nodes of the cluster, {} of them \
+         started",
+        lab.name(),
         shape.hosts().len(),
         shape.links().len(),
         cluster.nodes.len(),
         started.len()
     );
+    print_what_to_do(&lab, &cluster, !started.is_empty());
+    Ok(())
+}
+
+/// Prints where the cluster file is, and the commands for the lab.
+fn print_what_to_do(lab: &Lab, cluster: &ClusterFile, is_started: bool) {
+    let name = lab.name();
     println!("cluster file: {}", lab.cluster_file().display());
-    println!("signed:       {}", signed(&cluster));
-    if started.is_empty() {
+    println!("signed:       {}", signed(cluster));
+    if !is_started {
         println!("start the nodes:    wirepaxos-lab lab start --name {name}");
     }
     let file = lab.cluster_file();
     println!(
-        "ask them:           wirepaxos-lab lab exec --name {name} controller -- wirepaxos status -c {}",
+        "ask them:           wirepaxos-lab lab exec --name {name} controller -- wirepaxos status \
+         -c {}",
         file.display()
     );
     if let Some(address) = cluster.nodes.iter().find_map(|n| n.redis) {
         println!(
-            "be a Redis client:  wirepaxos-lab lab exec --name {name} client-1 -- redis-cli -h {} -p {REDIS_PORT} -a {REDIS_PASSWORD}",
+            "be a Redis client:  wirepaxos-lab lab exec --name {name} client-1 -- redis-cli -h {} \
+             -p {REDIS_PORT} -a {REDIS_PASSWORD}",
             address.ip()
         );
     }
     println!("remove it:          wirepaxos-lab lab down --name {name}");
-    Ok(())
 }
 
 fn start(options: &Start) -> Result<(), Error> {

@@ -408,7 +408,8 @@ fn a_peer_that_is_killed_and_comes_back_is_found_again() {
     let socket = std::env::temp_dir().join(format!("wirepaxos-peer-{}", std::process::id()));
     let end = |role: &str| {
         let args = format!(
-            "\"--no-huge\", \"-m\", \"128\", \"--no-pci\", \"--vdev=net_memif0,role={role},socket={}\"",
+            "\"--no-huge\", \"-m\", \"128\", \"--no-pci\", \
+             \"--vdev=net_memif0,role={role},socket={}\"",
             socket.display()
         );
         with("net_memif0", &args)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of clusters with roles in P4 switches, in labs: BMv2 beside each node's process, together with the other
-//! planes, with failovers between planes, and with switches that lose their power. INCR shows what is lost and what is
-//! doubled.
+//! Tests of clusters with roles in P4 switches, in labs: BMv2 beside each node's process, together
+//! with the other planes, with failovers between planes, and with switches that lose their power.
+//! INCR shows what is lost and what is doubled.
 
 mod testlab;
 
@@ -71,7 +71,8 @@ fn plane(lab: &TestLab, node: &str) -> Value {
     status(lab, node)["plane"]["name"].clone()
 }
 
-/// The lab has a P4 leader with acceptors on all three planes, and a P4 learner between them and the replicas.
+/// The lab has a P4 leader with acceptors on all three planes, and a P4 learner between them and
+/// the replicas.
 #[test]
 fn planes_fail_over_to_one_another() {
     let _alone = alone();
@@ -110,7 +111,7 @@ fn planes_fail_over_to_one_another() {
         assert!(n > Some(0), "{node}: {counters}");
     }
 
-    // Leadership moves into the kernel and to software, under load, and each time back into the switch.
+    // Under load, leadership moves into the kernel and to software, each time back to the switch.
     let increments = Increments::start(&lab, 300);
     for to in ["leader-2", "leader-1", "leader-3", "leader-1"] {
         failover(&lab, to);
@@ -175,7 +176,8 @@ fn whole_labs_are_in_switches() {
     }
 }
 
-/// The demo proves that nothing is lost if all roles are in switches, which lose their power one after the other.
+/// The demo proves that nothing is lost if all roles are in switches, which lose their power one
+/// after the other.
 #[test]
 fn the_demo_survives_in_switches() {
     let _alone = alone();
@@ -211,7 +213,8 @@ fn a_cluster_in_switches_is_measured() {
     assert!(line["ops_per_s"].as_f64() > Some(0.0), "{line}");
 }
 
-/// Every hop checks a tag and makes another one, in switches and behind sockets, also while the secret is replaced.
+/// Every hop checks a tag and makes another one, in switches and behind sockets, also while the
+/// secret is replaced.
 #[test]
 fn switches_sign() {
     let _alone = alone();
@@ -322,7 +325,8 @@ fn a_switch_remembers_as_long_as_it_has_power() {
         testlab::waiting::all_serve(&shown.stdout)
     });
 
-    // An acceptor that is stopped in good order votes no more, and finds its memory when it is started again.
+    // An acceptor that is stopped in good order votes no more, and finds its memory when it is
+    // started again.
     let stopped = lab.wirepaxos("controller", &["stop", "--name", "acceptor-1"]);
     assert!(stopped.status.success(), "{}", all(&stopped));
     assert_eq!(Increments::start(&lab, 50).end(), "150");
@@ -330,7 +334,8 @@ fn a_switch_remembers_as_long_as_it_has_power() {
     assert_eq!(memory(&lab, "acceptor-1").0, nonce);
     member(&lab, "acceptor-1");
 
-    // Without power the memory is lost, and the acceptor joins as a new member. Its process was running all the time.
+    // Without power the memory is lost, and the acceptor joins as a new member. Its process was
+    // running all the time.
     let increments = Increments::start(&lab, 300);
     reboot(&lab, "acceptor-1");
     assert_eq!(increments.end(), "450");

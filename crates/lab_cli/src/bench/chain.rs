@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos-lab bench chain`: leader, three acceptors and learners as XDP programs at real links, driven
-//! by the kernel, with a callback in user space.
+//! `wirepaxos-lab bench chain`: leader, three acceptors and learners as XDP programs at real links,
+//! driven by the kernel, with a callback in user space.
 
 use std::time::Duration;
 
@@ -85,35 +85,50 @@ fn measure(options: &Options, signs: bool) -> Result<(), Error> {
             })
         );
     } else {
-        println!(
-            "leader, 3 acceptors, {} learner(s), CPUs {cpus:?}, {} runs{}",
-            options.replicas,
-            options.runs,
-            if signs { ", packets signed" } else { "" }
-        );
-        for (name, rates) in [("chain", &rates), ("bare forwarding", &bare)] {
-            println!(
-                "{name:<16} {:>10.0} values/s (runs from {:.0} to {:.0})",
-                median(rates),
-                least(rates),
-                most(rates)
-            );
-        }
+        print_head(options, &cpus, signs);
+        print_rates("chain", &rates);
+        print_rates("bare forwarding", &bare);
         println!(
             "sent {sent}, delivered {delivered}, lost {}, repeated {repeated}, wrong {wrong}",
             sent - delivered
         );
     }
     if repeated + wrong > 0 {
-        return Err(Error::new(format!(
-            "{repeated} instances were delivered again, and {wrong} decisions were not of what was sent"
-        )));
+        return Err(not_once_each(repeated, wrong));
     }
     if delivered == sent {
         return Ok(());
     }
-    Err(Error::new(format!(
-        "{} values were lost: with less on the machine's CPUs the links' queues don't overflow",
-        sent - delivered
-    )))
+    Err(lost(sent - delivered))
+}
+
+fn print_head(options: &Options, cpus: &[usize], signs: bool) {
+    println!(
+        "leader, 3 acceptors, {} learner(s), CPUs {cpus:?}, {} runs{}",
+        options.replicas,
+        options.runs,
+        if signs { ", packets signed" } else { "" }
+    );
+}
+
+fn print_rates(name: &str, rates: &[f64]) {
+    println!(
+        "{name:<16} {:>10.0} values/s (runs from {:.0} to {:.0})",
+        median(rates),
+        least(rates),
+        most(rates)
+    );
+}
+
+fn not_once_each(repeated: u64, wrong: u64) -> Error {
+    Error::new(format!(
+        "{repeated} instances were delivered again, and {wrong} decisions were not of what was sent"
+    ))
+}
+
+fn lost(values: u64) -> Error {
+    Error::new(format!(
+        "{values} values were lost: with less on the machine's CPUs the links' queues don't \
+         overflow"
+    ))
 }

@@ -100,7 +100,8 @@ pub struct Options {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     value_bytes: u16,
     /// Pack commands into values of at most this many bytes
-    #[arg(long, default_value_t = MAX_VALUE, value_parser = clap::value_parser!(u16).range(64..=1400))]
+    #[arg(long, default_value_t = MAX_VALUE)]
+    #[arg(value_parser = clap::value_parser!(u16).range(64..=1400))]
     max_value: u16,
     /// Keep at most this many values in flight; further commands are packed into the next ones
     #[arg(long, default_value_t = ClientOptions::default().max_open_values)]
@@ -206,8 +207,8 @@ fn pinned(name: &str) -> Result<Pinned, String> {
     found.ok_or("take none, one, two or spread".to_string())
 }
 
-/// Starts a cluster, loads it, and prints a line for each load. With a baseline, each load is followed by the same load
-/// on the baseline.
+/// Starts a cluster, loads it, and prints a line for each load. With a baseline, each load is
+/// followed by the same load on the baseline.
 pub fn run(options: &Options) -> Result<(), Error> {
     for &partitions in &options.partitions {
         match &options.each(partitions)?[..] {
@@ -221,7 +222,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures each protocol and load on a cluster of its own, so that none takes the CPUs from another.
+/// Measures each protocol and load on a cluster of its own, so that none takes the CPUs from
+/// another.
 fn compare(options: &Options, several: &[Settings]) -> Result<(), Error> {
     let mut is_first = true;
     for &outstanding in &options.outstanding {
@@ -323,35 +325,7 @@ fn print_head(options: &Options, partitions: u16, file_system: &FileSystem) {
 
 impl Options {
     fn settings(&self, partitions: u16) -> Result<Settings, Error> {
-        if self.multi > 0 && partitions < 2 {
-            return Err(Error::new("--multi needs --partitions 2 or more"));
-        }
-        if self.multi > 0 && self.baseline.is_some() {
-            return Err(Error::new(
-                "--multi and --baseline: a server without replication executes no commands over partitions",
-            ));
-        }
-        if self.flood.is_some() && self.contenders() != [Contender::Paxos] {
-            return Err(Error::new("--flood is for --protocol paxos alone"));
-        }
-        self.check_gets()?;
-        self.check_protocols(partitions)?;
-        let in_lab = self.lab || !self.sequencer.is_empty() || self.plane != Plane::Udp;
-        if self.in_switch && !in_lab {
-            return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
-        }
-        if self.plane == Plane::Dpdk && (self.in_switch || self.baseline.is_some()) {
-            return Err(Error::new(
-                "--plane dpdk: nodes that look for packets all the time are in no switch, and leave no CPU to a --baseline: \
-                 measure --lab beside it",
-            ));
-        }
-        let on_disk = self.durable || self.data.is_some();
-        if in_lab && (on_disk || self.workers.is_some() || self.spin > 0) {
-            return Err(Error::new(
-                "--durable, --data, --workers and --spin are for --plane udp, without --lab and --sequencer",
-            ));
-        }
+        self.check(partitions)?;
         Ok(Settings {
             contender: Contender::Paxos,
             plane: self.plane,
@@ -393,6 +367,42 @@ impl Options {
         })
     }
 
+    /// Refuses options that don't go together.
+    fn check(&self, partitions: u16) -> Result<(), Error> {
+        if self.multi > 0 && partitions < 2 {
+            return Err(Error::new("--multi needs --partitions 2 or more"));
+        }
+        if self.multi > 0 && self.baseline.is_some() {
+            return Err(Error::new(
+                "--multi and --baseline: a server without replication executes no commands over \
+                 partitions",
+            ));
+        }
+        if self.flood.is_some() && self.contenders() != [Contender::Paxos] {
+            return Err(Error::new("--flood is for --protocol paxos alone"));
+        }
+        self.check_gets()?;
+        self.check_protocols(partitions)?;
+        let in_lab = self.lab || !self.sequencer.is_empty() || self.plane != Plane::Udp;
+        if self.in_switch && !in_lab {
+            return Err(Error::new("--in-switch is for --plane xdp, or with --lab"));
+        }
+        if self.plane == Plane::Dpdk && (self.in_switch || self.baseline.is_some()) {
+            return Err(Error::new(
+                "--plane dpdk: nodes that look for packets all the time are in no switch, and \
+                 leave no CPU to a --baseline: measure --lab beside it",
+            ));
+        }
+        let on_disk = self.durable || self.data.is_some();
+        if in_lab && (on_disk || self.workers.is_some() || self.spin > 0) {
+            return Err(Error::new(
+                "--durable, --data, --workers and --spin are for --plane udp, without --lab and \
+                 --sequencer",
+            ));
+        }
+        Ok(())
+    }
+
     fn check_gets(&self) -> Result<(), Error> {
         let without_log = self.reads != Reads::Log;
         if self.gets > 0 && self.app == "echo" {
@@ -413,8 +423,8 @@ impl Options {
         let is_local = self.baseline == Some(Baseline::Local);
         if is_local && self.gets > 0 || without_log && self.baseline.is_some() {
             return Err(Error::new(
-                "--gets: a server without replication is compared with --reads log alone, and stores alone with puts \
-                 alone: measure without --baseline",
+                "--gets: a server without replication is compared with --reads log alone, and \
+                 stores alone with puts alone: measure without --baseline",
             ));
         }
         Ok(())
@@ -427,8 +437,8 @@ impl Options {
         let of_paxos = self.learners > 0 || self.plane != Plane::Udp || self.in_switch;
         if !only_paxos && of_paxos {
             return Err(Error::new(
-                "--protocol: --learners, --plane and --in-switch are for paxos alone; where NOPaxos has its sequencer, \
-                 --sequencer says",
+                "--protocol: --learners, --plane and --in-switch are for paxos alone; where \
+                 NOPaxos has its sequencer, --sequencer says",
             ));
         }
         if !has_nopaxos && (!self.sequencer.is_empty() || self.followers == Followers::Stub) {
@@ -445,7 +455,8 @@ impl Options {
         let special = partitions > 1 || self.baseline.is_some() || self.durable;
         if special && !contenders.iter().all(of_clusters) {
             return Err(Error::new(
-                "--protocol: all but paxos and nopaxos is for one partition, without --baseline and --durable",
+                "--protocol: all but paxos and nopaxos is for one partition, without --baseline \
+                 and --durable",
             ));
         }
         if self.durable && self.followers == Followers::Stub {
@@ -456,7 +467,8 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the settings of the clusters that are measured in turn: for NOPaxos, one for each sequencer.
+    /// Returns the settings of the clusters that are measured in turn: for NOPaxos, one for each
+    /// sequencer.
     fn each(&self, partitions: u16) -> Result<Vec<Settings>, Error> {
         let common = self.settings(partitions)?;
         let mut each = Vec::new();
@@ -497,141 +509,4 @@ impl Options {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        options: Options,
-    }
-
-    fn options(line: &str) -> Options {
-        let words = std::iter::once("e2e").chain(line.split_whitespace());
-        Line::try_parse_from(words).expect("a valid line").options
-    }
-
-    #[test]
-    fn nodes_on_dpdk_are_in_no_switch_and_beside_no_other_server() {
-        let said = |line| options(line).settings(1).map_err(|e| e.to_string());
-        assert!(said("--plane dpdk").is_ok_and(|settings| settings.is_in_lab()));
-        for line in [
-            "--plane dpdk --in-switch",
-            "--plane dpdk --baseline unreplicated",
-        ] {
-            assert!(said(line).unwrap_err().contains("measure --lab"), "{line}");
-        }
-    }
-
-    #[test]
-    fn values_in_flight_are_the_librarys_by_default() {
-        let by_default = options("").open_values;
-        assert_eq!(by_default, ClientOptions::default().max_open_values);
-        assert_eq!(options("--open-values 8").open_values, 8);
-    }
-
-    #[test]
-    fn protocols_are_measured_in_the_order_in_which_they_are_named() {
-        let names = |line| -> Vec<_> {
-            let contenders = options(line).contenders();
-            contenders.iter().map(|c| c.name()).collect()
-        };
-        assert_eq!(names(""), ["paxos"]);
-        assert_eq!(names("--protocol spec,vr"), ["spec", "vr"]);
-        let all = "paxos,nopaxos,unreplicated,vr,vr-batch,fast,spec";
-        assert_eq!(names("--protocol all").join(","), all);
-        let said = |line| options(line).settings(1).map_err(|e| e.to_string());
-        assert!(said("--protocol vr").is_ok());
-        assert!(said("--protocol vr --lab").is_ok());
-        assert!(said("--protocol paxos,nopaxos --durable").is_ok_and(|s| s.durable));
-        for line in [
-            "--protocol vr --plane xdp",
-            "--protocol nopaxos --in-switch --lab",
-            "--protocol vr --sequencer host",
-            "--followers stub",
-            "--protocol nopaxos --followers stub --partitions 2",
-            "--protocol vr --baseline unreplicated",
-            "--protocol all --durable",
-            "--protocol nopaxos --followers stub --durable",
-            "--protocol nopaxos --sequencer xdp --spin 50",
-        ] {
-            let partitions = options(line).partitions[0];
-            let refused = options(line).settings(partitions).is_err();
-            assert!(refused, "{line}");
-        }
-        let why = said("--protocol nopaxos --plane xdp").unwrap_err();
-        assert!(why.contains("--sequencer"), "{why}");
-    }
-
-    #[test]
-    fn gets_that_nobody_could_answer_are_refused_by_name() {
-        let said = |line: &str| options(line).settings(1).map_err(|e| e.to_string());
-        for reads in Reads::ALL {
-            let line = format!("--app leveldb --gets 95 --reads {}", reads.name());
-            assert_eq!(said(&line).map(|s| (s.gets, s.reads)), Ok((95, reads)));
-        }
-        assert!(said("--app leveldb --gets 50 --baseline unreplicated").is_ok());
-        for (line, why) in [
-            ("--gets 50", "--app"),
-            ("--app leveldb --reads stale", "--gets"),
-            ("--app leveldb --gets 50 --baseline local", "--baseline"),
-            (
-                "--app leveldb --gets 50 --reads quorum --baseline unreplicated",
-                "--baseline",
-            ),
-            (
-                "--app leveldb --gets 50 --reads quorum --protocol nopaxos",
-                "paxos alone",
-            ),
-        ] {
-            let refused = said(line).map(drop).unwrap_err();
-            assert!(refused.contains(why), "{line}: {refused}");
-        }
-    }
-
-    #[test]
-    fn each_sequencer_has_a_cluster_in_the_network_of_all_others() {
-        let line = "--protocol nopaxos,vr --sequencer host,xdp,switch --followers stub";
-        let each = options(line).each(1).unwrap();
-        let shown: Vec<_> = each
-            .iter()
-            .map(|s| {
-                (
-                    s.contender.name(),
-                    s.sequencer().map(|s| s.name()),
-                    s.stub_followers,
-                )
-            })
-            .collect();
-        assert_eq!(
-            shown,
-            [
-                ("nopaxos", Some("host"), true),
-                ("nopaxos", Some("xdp"), true),
-                ("nopaxos", Some("switch"), true),
-                ("vr", None, false),
-            ]
-        );
-        assert!(each.iter().all(|s| s.is_in_lab() && s.forwards));
-        let at_sockets = options("--protocol nopaxos --sequencer host")
-            .each(1)
-            .unwrap();
-        assert!(at_sockets.iter().all(|s| s.is_in_lab() && !s.forwards));
-        let alone = options("--protocol nopaxos").each(1).unwrap();
-        assert_eq!(alone[0].sequencer(), Some(Sequencer::Host));
-        assert!(!alone[0].is_in_lab());
-    }
-
-    #[test]
-    fn independent_clients_stand_beside_the_one_where_each_has_a_request() {
-        let beside = |line, outstanding| options(line).independent_beside(outstanding);
-        assert_eq!(beside("", 256), Some(32));
-        assert_eq!(beside("", 32), Some(32));
-        assert_eq!(beside("", 31), None);
-        assert_eq!(beside("--independent 4", 8), Some(4));
-        assert_eq!(beside("--independent 0", 256), None);
-        assert_eq!(beside("--clients 2", 256), None);
-    }
-}
+mod tests;

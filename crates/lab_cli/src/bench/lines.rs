@@ -210,7 +210,10 @@ mod tests {
 
     #[test]
     fn each_protocol_is_shown_beside_the_bare_server_under_the_same_load() {
-        let line = |protocol: &str, ops: u64| json!({ "protocol": protocol, "ops_per_s": ops, "independent": { "ops_per_s": ops / 10 } });
+        let line = |protocol: &str, ops: u64| {
+            json!({ "protocol": protocol, "ops_per_s": ops,
+                    "independent": { "ops_per_s": ops / 10 } })
+        };
         let mut lines = [line("vr", 300), line("unreplicated", 900)];
         add_baselines(&mut lines);
         assert_eq!(lines[0]["baseline"]["ops_per_s"], 900);

@@ -23,7 +23,8 @@ pub struct Options {
     protocol: Vec<Contenders>,
     /// Lose this many of a hundred packets on each link, in each direction; each cluster is
     /// measured without loss first
-    #[arg(long, value_delimiter = ',', value_name = "PERCENT", default_value = "0.001,0.01,0.1,1", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent)]
+    #[arg(default_value = "0.001,0.01,0.1,1")]
     rates: Vec<f64>,
     /// Choose the lost packets by this number
     #[arg(long, default_value_t = 1)]

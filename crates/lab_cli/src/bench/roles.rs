@@ -158,7 +158,9 @@ fn print_at_port_json(role: &dpdk::Measured) {
         "round_trip_ns": tenths(role.round_trip_ns),
         "value_bytes": udp::VALUE_LEN,
         "slots": udp::SLOTS,
-        "papers": papers.map(|(_, latency, rate)| json!({ "latency": latency, "msgs_per_s": rate })),
+        "papers": papers.map(|(_, latency, rate)| {
+            json!({ "latency": latency, "msgs_per_s": rate })
+        }),
     });
     println!("{line}");
 }

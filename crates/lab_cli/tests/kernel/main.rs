@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of clusters whose roles run in the kernel, in labs: processes, programs and machines fail, and nothing is lost
-//! or doubled. INCR shows both.
+//! Tests of clusters whose roles run in the kernel, in labs: processes, programs and machines fail,
+//! and nothing is lost or doubled. INCR shows both.
 
+mod secrets;
+#[path = "../testlab/mod.rs"]
 mod testlab;
 
 use std::path::Path;
@@ -43,7 +45,8 @@ fn crash_leader(lab: &TestLab, (leads, epoch): (&str, u64)) -> u64 {
     later
 }
 
-/// Checks that another cluster's node can't start at an address whose program runs, where it would hear nothing.
+/// Checks that another cluster's node can't start at an address whose program runs, where it would
+/// hear nothing.
 fn nobody_else_starts_behind(lab: &TestLab, node: &str) {
     let directory = format!("/run/wirepaxos/{}", lab.name);
     let text = std::fs::read_to_string(format!("{directory}/cluster.toml")).unwrap();
@@ -78,7 +81,8 @@ fn partitions_behind_the_front_end() {
     }
     script += "MSET a 1 b 2 c 3\\nMGET a b c\\nDBSIZE";
     let line = format!(
-        "printf '{script}\\n' | timeout 100 redis-cli -h 10.77.0.32 -a lab --no-auth-warning | tail -n 5"
+        "printf '{script}\\n' | timeout 100 redis-cli -h 10.77.0.32 -a lab --no-auth-warning | \
+         tail -n 5"
     );
     let output = lab.exec("client-1", &["sh", "-c", &line]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -98,129 +102,6 @@ fn everywhere<'a>(document: &'a Value, name: &str) -> Vec<&'a Value> {
     let own = document.get(name);
     let deeper = inside.flat_map(|value| everywhere(value, name));
     own.into_iter().chain(deeper).collect()
-}
-
-/// The cluster's secret is replaced while programs in the kernel serve. [M-SIGNED] [M-BANK]
-#[test]
-fn the_secret_is_replaced_under_load() {
-    let Some(lab) = serving('r', &["--start"]) else {
-        return;
-    };
-    ready(&lab);
-    for node in SERVING {
-        assert_eq!(status(&lab, node)["plane"]["name"], "xdp", "{node}");
-    }
-    replace_the_secret(&lab);
-    lab.down();
-}
-
-/// Programs and sockets sign by the hash that switches can compute, also when machines die: then each vote of the
-/// others is needed.
-#[test]
-fn kernel_and_sockets_sign_by_halfsiphash() {
-    let Some(lab) = serving('h', &["--auth", "halfsiphash"]) else {
-        return;
-    };
-    for node in ["acceptor-2", "replica-3"] {
-        set_plane(&lab, node, "udp");
-    }
-    lab.json(&["start", "--json"]);
-    ready(&lab);
-    let planes = SERVING.map(|node| status(&lab, node)["plane"]["name"].clone());
-    assert_eq!(
-        planes,
-        ["xdp", "xdp", "xdp", "udp", "xdp", "xdp", "xdp", "udp"]
-    );
-    replace_the_secret(&lab);
-
-    let load = Increments::start(&lab, 800);
-    let (leads, epoch) = leader(&lab);
-    crash_leader(&lab, (leads, epoch));
-    crash(&lab, "acceptor-1");
-    assert_eq!(load.end(), "1600");
-    all_agree(&lab, "1600");
-    let serving = SERVING
-        .into_iter()
-        .filter(|node| ![leads, "acceptor-1"].contains(node));
-    nothing_is_refused(&lab, &serving.collect::<Vec<_>>());
-    lab.down();
-}
-
-/// The nodes whose packets carry tags.
-const SERVING: [&str; 8] = [
-    "leader-1",
-    "leader-2",
-    "acceptor-1",
-    "acceptor-2",
-    "acceptor-3",
-    "replica-1",
-    "replica-2",
-    "replica-3",
-];
-
-/// Replaces the secret under a load of 800 increments: no packet is refused, and no node is restarted.
-fn replace_the_secret(lab: &TestLab) {
-    let before = leader(lab);
-    for node in SERVING {
-        let shown = status(lab, node);
-        let auth = everywhere(&shown, "auth");
-        assert!(
-            auth.iter().any(|auth| auth["signs"] == 1),
-            "{node}: {shown}"
-        );
-    }
-    let file = format!("/run/wirepaxos/{}/cluster.toml", lab.name);
-    let load = Increments::start(lab, 800);
-    let mut more = 0;
-    for (generations, signs) in [(vec![1, 2], 1), (vec![1, 2], 2), (vec![2], 2)] {
-        let rotated = lab.exec("controller", &[PROGRAM, "keys", "rotate", "-c", &file]);
-        assert!(rotated.status.success(), "{}", all(&rotated));
-        let expected = serde_json::json!({ "generations": generations, "signs": signs });
-        eventually("every node has the new file", || {
-            lab.redis("client-1", REPLICAS[0], &["INCR", "more"]);
-            more += 1;
-            let has_it = |node: &&str| {
-                let shown = status(lab, node);
-                let auth = everywhere(&shown, "auth");
-                auth.iter().all(|auth| auth.is_null() || **auth == expected)
-            };
-            SERVING.iter().all(has_it).then_some(())
-        });
-    }
-    assert_eq!(load.end(), "800");
-    all_agree(lab, "800");
-    let counted = lab.redis("client-1", REPLICAS[2], &["GET", "more"]);
-    assert!(
-        counted.parse::<u64>().unwrap() >= more,
-        "{counted} of {more}"
-    );
-    assert_eq!(leader(lab), before);
-    nothing_is_refused(lab, &SERVING);
-}
-
-/// Checks that none of these nodes has refused a packet for its tag.
-fn nothing_is_refused(lab: &TestLab, nodes: &[&str]) {
-    for node in nodes {
-        let shown = status(lab, node);
-        let all_dropped = everywhere(&shown, "dropped");
-        assert!(!all_dropped.is_empty(), "{node}: {shown}");
-        for dropped in all_dropped {
-            for reason in [
-                "unsigned",
-                "unknown_key",
-                "bad_mac",
-                "bad_digest",
-                "foreign_key",
-                "replayed",
-            ] {
-                assert_eq!(
-                    dropped[reason].as_u64().unwrap_or(0),
-                    0,
-                    "{node}: {dropped}"
-                );
-            }
-        }
-    }
 }
 
 #[test]
@@ -288,13 +169,13 @@ fn machines_die_and_come_back() {
     lab.down();
 }
 
-/// The leader calls the acceptors of its switch in turn if a learner there is all that they send to. A run of the
-/// program sends one frame, so otherwise their votes would be lost.
+/// The leader calls the acceptors of its switch in turn if a learner there is all that they send
+/// to. A run of the program sends one frame, so otherwise their votes would be lost.
 #[test]
 fn votes_that_leave_a_switch_are_not_lost_in_it() {
     for learners in ["0", "1", "2"] {
-        // A signed answer to PROBE finds no room in a frame from a host's stack: it is counted, too, and the node's
-        // process sends it.
+        // A signed answer to PROBE finds no room in a frame from a host's stack: it is counted,
+        // too, and the node's process sends it.
         let up = [
             "--in-switch",
             "--learners",
@@ -312,8 +193,9 @@ fn votes_that_leave_a_switch_are_not_lost_in_it() {
             ["leader-1", "leader-2", "acceptor-1"]
                 .map(|node| status(&lab, node)["counters"]["unsent"].clone())
         };
-        // A role that isn't in place yet is counted, too, and so is a refusal while leaders change. So the load only
-        // begins when all acceptors are members, and only a load under one leader is judged.
+        // A role that isn't in place yet is counted, too, and so is a refusal while leaders change.
+        // So the load only begins when all acceptors are members, and only a load under one leader
+        // is judged.
         let mut count = 0;
         let (before, after) = eventually("a load under one leader", || {
             let (reign, before) = (leader(&lab), unsent());
@@ -440,8 +322,8 @@ fn planes_mix() {
     let load = Increments::start(&lab, 300);
     // Leadership moves from one plane to the other and back.
     for to in ["leader-2", "leader-1", "leader-2"] {
-        // The order is refused while the next leader hasn't answered yet. On a busy machine the controller may also
-        // suspect the new leader at once.
+        // The order is refused while the next leader hasn't answered yet. On a busy machine the
+        // controller may also suspect the new leader at once.
         eventually(&format!("{to} leads"), || {
             let leads = leader(&lab).0 == to;
             if !leads {
@@ -455,9 +337,9 @@ fn planes_mix() {
     lab.down();
 }
 
-/// Some roles of one switch are behind its sockets, and others in its kernel. Packets from the former reach the latter
-/// by the switch's own stack, past the forwarder, and only roles in the kernel are called. One acceptor is gone, so
-/// each vote of the others is needed.
+/// Some roles of one switch are behind its sockets, and others in its kernel. Packets from the
+/// former reach the latter by the switch's own stack, past the forwarder, and only roles in the
+/// kernel are called. One acceptor is gone, so each vote of the others is needed.
 fn planes_mix_in_a_switch(letter: char, learners: &str, behind_sockets: &[&str], gone: &str) {
     let Some(lab) = serving(letter, &["--in-switch", "--learners", learners]) else {
         return;
@@ -465,7 +347,8 @@ fn planes_mix_in_a_switch(letter: char, learners: &str, behind_sockets: &[&str],
     for node in behind_sockets.iter().chain(&["replica-3"]) {
         set_plane(&lab, node, "udp");
     }
-    // With a short timeout replicas would ask for missing votes, and the test would only take longer.
+    // With a short timeout replicas would ask for missing votes, and the test would only take
+    // longer.
     set_gap_timeout(&lab, 5_000);
     lab.json(&["start", "--json"]);
     ready(&lab);
@@ -509,7 +392,8 @@ fn a_learner_behind_sockets_is_not_called() {
     planes_mix_in_a_switch('c', "1", &["learner-1"], "acceptor-1");
 }
 
-/// An acceptor is on the machine of a replica whose learner is in the kernel, so its votes don't pass the interface.
+/// An acceptor is on the machine of a replica whose learner is in the kernel, so its votes don't
+/// pass the interface.
 #[test]
 fn votes_of_the_own_machine_count_with_the_others() {
     let Some(lab) = serving('z', &[]) else { return };
