@@ -11,8 +11,9 @@
 //! has made, with BTF map definitions, and has what is needed here: sizes of maps set when loading,
 //! pinning, devmaps with programs, links. What it lacks stays out of the programs
 //! (maps of maps: a learner has sixteen rings instead) or is small here: BPF_PROG_TEST_RUN, the
-//! mapping of an array's memory and the one map of maps that is waited with in [`sys`], and a reader of rings in [`ring`] (aya 0.13's own
-//! failed the test of a full ring in `tests/frames.rs`).
+//! mapping of an array's memory and the one map of maps that is waited with in [`sys`], and a
+//! reader of rings in [`ring`] (aya 0.13's own failed the test of a full ring in
+//! `tests/frames.rs`).
 
 pub mod acceptor;
 pub mod attach;

@@ -26,7 +26,8 @@ fn placed(links: &[Link]) -> Result<Vec<Link>> {
         let mut tried = (first..first + LINK_TRIES).map(|at| at % LINK_PLACES);
         let free = tried.find(|at| places[*at].ifindex == 0).ok_or_else(|| {
             format!(
-                "{} links of ports to groups are more than the XDP programs keep: use the udp plane",
+                "{} links of ports to groups are more than the XDP programs keep: use the udp \
+                 plane",
                 links.len()
             )
         })?;

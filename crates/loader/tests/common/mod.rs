@@ -42,8 +42,9 @@ pub fn objects() -> Result<PathBuf, String> {
     Ok(dir)
 }
 
-/// Returns the directory of the objects, or prints why the suite is skipped. A kernel on which no programs can be
-/// loaded is skipped, but errors of the verifier are never skipped, because they are ours to mend.
+/// Returns the directory of the objects, or prints why the suite is skipped. A kernel on which no
+/// programs can be loaded is skipped, but errors of the verifier are never skipped, because they
+/// are ours to mend.
 pub fn objects_or_skip() -> Option<PathBuf> {
     match objects() {
         Ok(dir) => Some(dir),
@@ -279,7 +280,8 @@ impl XdpDevice {
 }
 
 impl XdpDevice {
-    /// Gives a packet to a host's learner or receiver. Packets that aren't for it pass to the host, without a verdict.
+    /// Gives a packet to a host's learner or receiver. Packets that aren't for it pass to the host,
+    /// without a verdict.
     fn in_host(&mut self, datagram: &[u8]) -> (Vec<(To, Vec<u8>)>, Verdict) {
         let frame = frame::build(datagram, self.loaded.runner.v6);
         let (action, out) = self.loaded.runner.frame(&frame).expect("it runs");
@@ -332,7 +334,7 @@ impl Device for XdpDevice {
                 true
             }
             (Order::Enable(enable), Control::Acceptor(acceptor)) => acceptor.enable(enable).is_ok(),
-            // Another process finds the same maps, because an acceptor's state isn't in the loader's memory.
+            // Another process finds the same maps: an acceptor's state isn't in loader memory.
             (Order::Reload, Control::Acceptor(acceptor)) => {
                 let again = Acceptor::new(&self.loaded.object, *acceptor.place(), 0xdead)?;
                 self.loaded.role = Control::Acceptor(again);
