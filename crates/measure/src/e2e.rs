@@ -3,12 +3,14 @@
 //! every node a process of its own. Throughput counts replies received by the client, each of which
 //! it has checked.
 
+mod choices;
 mod counters;
 mod disk;
 pub mod failover;
 mod flood;
 mod load;
 pub mod local;
+mod measured;
 mod work;
 
 use std::collections::BTreeMap;
@@ -17,7 +19,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use client::{ClientOptions, Freshness, Home};
+use client::{ClientOptions, Home};
 use lab::faults::Rates;
 use node::ClusterFile;
 use node::cluster_file::{Auth, Plane, Protocol, Role};
@@ -33,11 +35,12 @@ use self::local::Local;
 use super::{peers as compared, unreplicated};
 pub use crate::by_process::ByProcess;
 use crate::by_process::{cpu_by_process, difference, memory_by_process};
+pub use choices::{Baseline, Contender, Pinned, Reads, Sequencer};
 use local_cluster::Error;
-use local_cluster::latency::Latencies;
 use local_cluster::processes::{Processes, TOGETHER, library_cpu_seconds};
 use local_cluster::{LocalCluster, MAX_VALUE, SLOTS, Shape, programs};
-use peers::{Matching, Protocol as OfPeers};
+pub use measured::Measured;
+use peers::Protocol as OfPeers;
 use serde_json::Value;
 use wirepaxos::admin;
 
@@ -174,175 +177,6 @@ impl Settings {
             (false, _) => Sequencer::Xdp,
         };
         (self.contender == Contender::NoPaxos).then_some(found)
-    }
-}
-
-/// The system that clients ask.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Contender {
-    /// A cluster that agrees by Paxos.
-    Paxos,
-    /// A cluster that agrees by NOPaxos.
-    NoPaxos,
-    /// A server without replication.
-    Unreplicated,
-    /// Replicas that agree by one of the protocols to compare with.
-    Peers(OfPeers),
-}
-
-impl Contender {
-    /// Returns all contenders.
-    pub fn all() -> Vec<Contender> {
-        let peers = compared::NAMES.iter().map(|(_, p)| Contender::Peers(*p));
-        let others = [
-            Contender::Paxos,
-            Contender::NoPaxos,
-            Contender::Unreplicated,
-        ];
-        others.into_iter().chain(peers).collect()
-    }
-
-    /// Returns the name in arguments and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Contender::Paxos | Contender::NoPaxos => self.of_cluster_file().name(),
-            Contender::Unreplicated => "unreplicated",
-            Contender::Peers(protocol) => compared::name(protocol),
-        }
-    }
-
-    /// Returns what stands in the cluster file; that of others only says where they are.
-    pub(crate) fn of_cluster_file(self) -> Protocol {
-        match self {
-            Contender::NoPaxos => Protocol::NoPaxos,
-            _ => Protocol::Paxos,
-        }
-    }
-
-    /// Returns whether there are replicas that don't lead.
-    pub fn has_followers(self) -> bool {
-        matches!(self, Contender::NoPaxos | Contender::Peers(_))
-    }
-
-    /// Returns what a client waits for before an answer counts that isn't final by itself.
-    pub(crate) fn counts(self, replicas: usize) -> Option<Box<client::Counts>> {
-        if self != Contender::Peers(OfPeers::SpecPaxos) {
-            return None;
-        }
-        let mut matching = Matching::of(replicas);
-        Some(Box::new(move |packet| matching.counts(packet)))
-    }
-}
-
-/// The kinds of sequencers of NOPaxos.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sequencer {
-    /// A process at a socket of its host.
-    Host,
-    /// A program at the interface of its host.
-    Xdp,
-    /// A program in the switch.
-    Switch,
-}
-
-impl Sequencer {
-    /// All kinds of sequencers.
-    pub const ALL: [Sequencer; 3] = [Sequencer::Host, Sequencer::Xdp, Sequencer::Switch];
-
-    /// Returns the name in arguments and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Sequencer::Host => "host",
-            Sequencer::Xdp => "xdp",
-            Sequencer::Switch => "switch",
-        }
-    }
-}
-
-/// How commands that only read are answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reads {
-    /// Through the log, as those that write.
-    Log,
-    /// Reads are answered without the log, by what a quorum of acceptors shows.
-    Quorum,
-    /// Reads are answered by one replica alone, which may be behind.
-    Stale,
-}
-
-impl Reads {
-    /// All ways to read.
-    pub const ALL: [Reads; 3] = [Reads::Log, Reads::Quorum, Reads::Stale];
-
-    /// Returns the name in arguments and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Reads::Log => "log",
-            Reads::Quorum => "quorum",
-            Reads::Stale => "stale",
-        }
-    }
-
-    /// Returns how a client asks without the log, if it does.
-    fn freshness(self) -> Option<Freshness> {
-        match self {
-            Reads::Log => None,
-            Reads::Quorum => Some(Freshness::Latest),
-            Reads::Stale => Some(Freshness::Stale),
-        }
-    }
-}
-
-/// The system to compare with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Baseline {
-    /// A server without replication, under the same load.
-    Unreplicated,
-    /// The stores alone, as many as there are replicas.
-    Local,
-}
-
-/// Placement of the processes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pinned {
-    /// The scheduler chooses the CPUs.
-    None,
-    /// Everything runs on CPU 0.
-    One,
-    /// The client on CPU 1, everything else on CPU 0.
-    Two,
-    /// The clients on all CPUs in turn, everything else as the scheduler likes: a frame is handled
-    /// where it is sent, so one CPU may get all of them otherwise.
-    Spread,
-}
-
-impl Pinned {
-    /// All ways to pin processes.
-    pub const ALL: [Pinned; 4] = [Pinned::None, Pinned::One, Pinned::Two, Pinned::Spread];
-
-    fn node_cpu(self) -> fn(&str) -> Option<usize> {
-        match self {
-            Pinned::None | Pinned::Spread => |_| None,
-            Pinned::One | Pinned::Two => |_| Some(0),
-        }
-    }
-
-    fn client_cpu(self) -> Option<usize> {
-        match self {
-            Pinned::None | Pinned::Spread => None,
-            Pinned::One => Some(0),
-            Pinned::Two => Some(1),
-        }
-    }
-
-    /// Returns the name in arguments and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Pinned::None => "none",
-            Pinned::One => "one",
-            Pinned::Two => "two",
-            Pinned::Spread => "spread",
-        }
     }
 }
 
@@ -749,87 +583,5 @@ pub struct Pair {
     pub local: Option<(Local, Local)>,
 }
 
-/// The measurements of one load on one system.
-pub struct Measured {
-    /// Requests in flight.
-    pub outstanding: u16,
-    /// Clients that shared them.
-    pub clients: u16,
-    /// How long it took.
-    pub elapsed: Duration,
-    /// The latency of each command.
-    pub latencies: Latencies,
-    /// The longest time that a client was without any answer.
-    pub longest_gap: Duration,
-    /// The number of files that each store has written out of its memory.
-    pub tables_written: Vec<usize>,
-    /// The replicas' counters for this time.
-    pub counters: Counters,
-    /// Packets with a wrong tag that the leader has dropped meanwhile.
-    forged: u64,
-    /// The process that leads.
-    leader: &'static str,
-    /// The mean number of commands in a commit of the replicas; 0 if they don't report it.
-    pub commands_in_a_commit: f64,
-    /// CPU seconds.
-    pub cpu_s: ByProcess,
-    /// The CPU seconds of the stores' library, by replica.
-    pub store_cpu_s: ByProcess,
-    /// Resident memory in MiB.
-    pub memory_before: ByProcess,
-    /// Resident memory in MiB after the load.
-    pub memory_after: ByProcess,
-}
-
-impl Measured {
-    /// Returns the number of commands answered in a second.
-    pub fn ops_per_s(&self) -> f64 {
-        self.latencies.count() as f64 / self.elapsed.as_secs_f64()
-    }
-
-    /// Returns how many packets with a wrong tag the leader has dropped in a second.
-    pub fn forged_per_s(&self) -> f64 {
-        self.forged as f64 / self.elapsed.as_secs_f64()
-    }
-
-    /// Microseconds of CPU that the process that leads takes for a command.
-    pub fn leader_cpu_us(&self) -> f64 {
-        let seconds = self.cpu_s.get(self.leader).copied().unwrap_or(0.0);
-        seconds * 1e6 / self.latencies.count().max(1) as f64
-    }
-
-    /// Returns CPU seconds for a million commands.
-    pub fn cpu_s_per_million(&self) -> ByProcess {
-        let millions = self.latencies.count() as f64 / 1e6;
-        let each = |(name, s): (&String, &f64)| (name.clone(), s / millions);
-        self.cpu_s.iter().map(each).collect()
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_ends_when_every_store_has_written() {
-        let dir = std::env::temp_dir().join(format!("wirepaxos-bench-full-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let tables = Tables::since_now(vec![dir.clone()]);
-        let waited = run_until_full(&tables, true, |enough| {
-            assert!(!enough.load(Ordering::Relaxed));
-            std::fs::write(dir.join("000001.sst"), "")?;
-            while !enough.load(Ordering::Relaxed) {
-                std::thread::yield_now();
-            }
-            Ok(())
-        });
-        assert!(waited.is_ok());
-        let at_once = run_until_full(&tables, false, |enough| Ok(enough.load(Ordering::Relaxed)));
-        assert!(at_once.unwrap());
-        // A run that fails ends the waiting, too.
-        let tables = Tables::since_now(vec![dir.clone()]);
-        let failed = run_until_full(&tables, true, |_| Err::<(), _>(Error::new("no replies")));
-        assert!(failed.is_err());
-        std::fs::remove_dir_all(dir).unwrap();
-    }
-}
+mod tests;

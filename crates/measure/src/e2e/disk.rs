@@ -37,7 +37,8 @@ impl FileSystem {
         }
         Err(Error::new(format!(
             "--durable: {} is a RAM disk ({}), where syncing costs nothing and nothing survives. \
-             Name a directory on the disk to measure with --data, or allow it with --allow-ram-disk",
+             Name a directory on the disk to measure with --data, or allow it with \
+             --allow-ram-disk",
             self.mount.display(),
             self.kind
         )))
