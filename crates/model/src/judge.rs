@@ -3,7 +3,7 @@
 //!
 //! | property | invariant |
 //! |---|---|
-//! | no instance has quorums of equal votes for two values, each by its round's configuration | INV-1 |
+//! | no instance has quorums of equal votes, by its rounds' members, for two values | INV-1 |
 //! | what a learner or a repair delivers has such a quorum | INV-1 |
 //! | what a memory showed as vote or promise it still knows, or has trimmed | INV-2 |
 //! | proposals and votes of one instance and round carry one value | INV-3 |

@@ -3,11 +3,13 @@
 //!
 //! | property | invariant |
 //! |---|---|
-//! | what a view's leader has answered and f others have acknowledged is in every later view that starts, and in every log of one; no slot is committed with two contents | INV-10 |
+//! | what a leader answered and f others acknowledged is in all logs of later views | INV-10 |
+//! | no slot is committed with two contents | INV-10 |
 //! | what a client counts as final is committed | INV-10 |
-//! | a view starts with one log; what its leader answers for a slot is one content; its followers have that, but for no-ops of which they haven't heard | INV-11 |
+//! | a view starts with one log; what its leader answers for a slot is one content | INV-11 |
+//! | a view's followers have that content, but for no-ops of which they haven't heard | INV-11 |
 //! | stable slots never change, all replicas' are equal, and later views have them | INV-12 |
-//! | an answer was computed on the log that it names; one that names no view is of a stable slot | INV-13 |
+//! | an answer was computed on the log that it names, or, if on none, on stable slots | INV-13 |
 //! | who isn't a member of a session shows nothing in it | INV-14 |
 //! | no slot of a session carries two messages, none lies below where the session begins | INV-15 |
 //! | a packet that is dropped changes nothing, and nobody raises an alarm | INV-8, INV-12 |
@@ -144,9 +146,12 @@ impl Judge {
             Fact::Stamp(session, inst) => {
                 others.find_map(|other| self.bad_stamp(*session, *inst, self.fact(*other)))
             }
-            Fact::Start(start) => others
-                .any(|other| matches!(self.fact(*other), Fact::Start(o) if o.view == start.view && o != start))
-                .then(|| format!("INV-11: {} starts with two logs", start.view)),
+            Fact::Start(start) => {
+                let differs = |o: &Start| o.view == start.view && o != start;
+                others
+                    .any(|other| matches!(self.fact(*other), Fact::Start(o) if differs(o)))
+                    .then(|| format!("INV-11: {} starts with two logs", start.view))
+            }
             Fact::Reply(view, _, log) => others.find_map(|other| match self.fact(*other) {
                 Fact::Reply(of, _, other) if of == view && differ(log, other) => Some(format!(
                     "INV-11: the leader of {view} answers on {log:?} and on {other:?}"
