@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cluster file is one TOML file that lists all nodes, their roles and their addresses. Every node reads the same
-//! file; `examples/cluster.toml` is one with comments. Programs write one with a [`Draft`].
+//! The cluster file is one TOML file that lists all nodes, their roles and their addresses. Every
+//! node reads the same file; `examples/cluster.toml` is one with comments. Programs write one with
+//! a [`Draft`].
 //!
-//! `docs/operations/cluster-file.md` describes the keys of the file; `docs/check-keys` compares them with the reader's
-//! records.
+//! `docs/operations/cluster-file.md` describes the keys of the file; `docs/check-keys` compares
+//! them with the reader's records.
 
+mod choices;
 mod controllers;
 mod errors;
 mod members;
@@ -17,15 +19,14 @@ mod schedules;
 mod validate;
 mod write;
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use paxos::auth::Algorithm;
 use paxos::{Deployment, GroupId, NodeId, PartitionId};
 
+pub use choices::{Answer, ApplicationKind, Auth, Plane, RedisOrder, RedisReads, Role, Storage};
 pub use control::Protocol;
 pub use controllers::ControllerDraft;
 pub use errors::{Error, Errors};
@@ -50,8 +51,8 @@ pub struct ClusterFile {
     pub auth: Auth,
     /// Where clients may be, besides the nodes' addresses, if packets aren't signed.
     pub clients: Vec<Network>,
-    /// The certificates of the connections between replicas that transfer state; without them those connections aren't
-    /// encrypted.
+    /// The certificates of the connections between replicas that transfer state; without them those
+    /// connections aren't encrypted.
     pub state_tls: Option<tls::PeerFiles>,
     /// The BPF file system where nodes on the XDP plane keep their programs and memory.
     pub bpffs: PathBuf,
@@ -102,8 +103,8 @@ pub struct Group {
     pub session_timeout_s: u64,
     /// How many MiB an answer may have; all replicas need the same.
     pub max_answer_mib: u64,
-    /// How many MiB of memory the Redis servers of a replica may have together before writes are refused; 0 for no limit, nothing
-    /// for half of the machine's memory.
+    /// How many MiB of memory the Redis servers of a replica may have together before writes are
+    /// refused; 0 for no limit, nothing for half of the machine's memory.
     pub max_memory_mib: Option<u64>,
     /// When a replica answers a command.
     pub answer: Answer,
@@ -111,267 +112,6 @@ pub struct Group {
     pub catch_up_mib_per_s: u64,
     /// How many MiB of values that are decided meanwhile a replica keeps for it.
     pub catch_up_kept_mib: u64,
-}
-
-/// When a replica answers a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// As soon as the command is executed.
-    Executed,
-    /// Once the command's effects are stored.
-    Stored,
-}
-
-impl Answer {
-    const ALL: [Answer; 2] = [Self::Executed, Self::Stored];
-
-    /// Returns the name in the cluster file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Executed => "executed",
-            Self::Stored => "stored",
-        }
-    }
-}
-
-/// The application that is replicated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum ApplicationKind {
-    RocksDb,
-    LevelDb,
-    Echo,
-    Redis,
-    /// A program of the user's own, which starts the replicas itself.
-    Own,
-}
-
-impl ApplicationKind {
-    const ALL: [ApplicationKind; 5] = [
-        Self::RocksDb,
-        Self::LevelDb,
-        Self::Redis,
-        Self::Echo,
-        Self::Own,
-    ];
-
-    /// Returns the name in the cluster file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::RocksDb => "rocksdb",
-            Self::LevelDb => "leveldb",
-            Self::Echo => "echo",
-            Self::Redis => "redis",
-            Self::Own => "own",
-        }
-    }
-
-    /// Returns whether the application stores keys and values, as the Redis front end needs.
-    pub const fn is_store(self) -> bool {
-        matches!(self, Self::RocksDb | Self::LevelDb | Self::Redis)
-    }
-
-    /// Returns the application with this name.
-    pub fn named(name: &str) -> Option<ApplicationKind> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
-
-/// The role of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Role {
-    Controller,
-    Leader,
-    Acceptor,
-    Replica,
-    Learner,
-    Sequencer,
-}
-
-impl Role {
-    const ALL: [Role; 6] = [
-        Self::Controller,
-        Self::Leader,
-        Self::Acceptor,
-        Self::Replica,
-        Self::Learner,
-        Self::Sequencer,
-    ];
-
-    /// Returns the name in the cluster file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Controller => "controller",
-            Self::Leader => "leader",
-            Self::Acceptor => "acceptor",
-            Self::Replica => "replica",
-            Self::Learner => "learner",
-            Self::Sequencer => "sequencer",
-        }
-    }
-
-    /// Returns the role with this name.
-    pub fn named(name: &str) -> Option<Role> {
-        Self::ALL.into_iter().find(|role| role.name() == name)
-    }
-}
-
-/// The messages that are signed with the cluster's keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Auth {
-    /// No messages; only for closed networks.
-    Off,
-    /// Control messages, and connections on which states are handed out.
-    Control,
-    /// Signs all that `Control` signs, and packets of the data plane by SipHash-2-4.
-    SipHash,
-    /// Signs all that `Control` signs, and packets of the data plane by HalfSipHash-2-4, which switches can compute.
-    HalfSipHash,
-}
-
-impl Auth {
-    const ALL: [Auth; 4] = [Self::Off, Self::Control, Self::SipHash, Self::HalfSipHash];
-
-    /// Returns the name in the cluster file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Control => "control",
-            Self::SipHash => "siphash",
-            Self::HalfSipHash => "halfsiphash",
-        }
-    }
-
-    /// Returns the algorithm that signs packets of the data plane, or `None` if they aren't signed.
-    pub const fn of_packets(self) -> Option<Algorithm> {
-        match self {
-            Self::Off | Self::Control => None,
-            Self::SipHash => Some(Algorithm::SipHash),
-            Self::HalfSipHash => Some(Algorithm::HalfSipHash),
-        }
-    }
-
-    /// Returns the setting with this name.
-    pub fn named(name: &str) -> Option<Auth> {
-        Self::ALL.into_iter().find(|auth| auth.name() == name)
-    }
-}
-
-/// Where an acceptor keeps its votes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Storage {
-    /// In memory: after a crash the node joins again as a new member.
-    Volatile,
-    /// On disk, before any message that depends on a vote leaves.
-    Durable,
-}
-
-impl Storage {
-    const ALL: [Storage; 2] = [Self::Volatile, Self::Durable];
-
-    /// Returns the name in the cluster file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Volatile => "volatile",
-            Self::Durable => "durable",
-        }
-    }
-}
-
-/// The order in which the commands of one Redis client are executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RedisOrder {
-    /// A command waits until all earlier ones to other partitions are answered.
-    Connection,
-    /// A command may overtake earlier ones on keys of other partitions.
-    Key,
-}
-
-impl RedisOrder {
-    const ALL: [RedisOrder; 2] = [Self::Connection, Self::Key];
-
-    /// Returns the name in the cluster file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Connection => "connection",
-            Self::Key => "key",
-        }
-    }
-}
-
-/// How Redis clients' reads are answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RedisReads {
-    /// Without the log, from the state that f+1 acceptors show, where that is possible.
-    Quorum,
-    /// Through the log.
-    Log,
-}
-
-impl RedisReads {
-    const ALL: [RedisReads; 2] = [Self::Quorum, Self::Log];
-
-    /// Returns the name in the cluster file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Quorum => "quorum",
-            Self::Log => "log",
-        }
-    }
-}
-
-/// Where a role handles its packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plane {
-    /// In the node's process, through sockets.
-    Udp,
-    /// In the kernel, by XDP programs at the interface that has the node's address.
-    Xdp,
-    /// `Xdp` where that is possible, otherwise `Udp`.
-    Auto,
-    /// In the node's process, at a DPDK port.
-    Dpdk,
-    /// In a switch, by a P4 program.
-    P4,
-}
-
-impl Plane {
-    /// All planes.
-    pub const ALL: [Plane; 5] = [Self::Udp, Self::Xdp, Self::Auto, Self::Dpdk, Self::P4];
-
-    /// Returns the name in the cluster file and on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Xdp => "xdp",
-            Self::Auto => "auto",
-            Self::Dpdk => "dpdk",
-            Self::P4 => "p4",
-        }
-    }
-
-    /// Returns whether an XDP or P4 program handles the packets. Such programs can't store or record anything.
-    pub const fn is_program(self) -> bool {
-        matches!(self, Self::Xdp | Self::P4)
-    }
-
-    /// Returns the plane with this name.
-    pub fn named(name: &str) -> Option<Plane> {
-        Self::ALL.into_iter().find(|plane| plane.name() == name)
-    }
-}
-
-impl fmt::Display for ApplicationKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// A node of the cluster, which is one process.
@@ -389,15 +129,15 @@ pub struct Node {
     pub control: SocketAddr,
     /// The UDP address where one of several controllers hears the others.
     pub peer: Option<SocketAddr>,
-    /// The group that a replica executes, or for which a sequencer is the first choice. Nodes of the other roles serve
-    /// all groups, as a sequencer without one does.
+    /// The group that a replica executes, or for which a sequencer is the first choice. Nodes of
+    /// the other roles serve all groups, as a sequencer without one does.
     pub group: Option<GroupId>,
     /// Where the node handles its packets.
     pub plane: Plane,
     /// The DPDK port that has the node's address.
     pub dpdk: Option<DpdkSettings>,
-    /// The switch program that calls this node's program in the kernel. If there is none, the node's program is
-    /// attached to an interface.
+    /// The switch program that calls this node's program in the kernel. If there is none, the
+    /// node's program is attached to an interface.
     pub switch: Option<String>,
     /// Where the switch of a node on the P4 plane accepts commands for its tables.
     pub p4_control: SocketAddr,
@@ -405,7 +145,8 @@ pub struct Node {
     pub p4_port: u16,
     /// Where an acceptor keeps its votes.
     pub storage: Storage,
-    /// The node no longer counts as a member, but stays known until the epochs that rely on its memory are over.
+    /// The node no longer counts as a member, but stays known until the epochs that rely on its
+    /// memory are over.
     pub leaving: bool,
     /// The address of the Redis front end.
     pub redis: Option<SocketAddr>,
@@ -425,12 +166,13 @@ pub struct Node {
     pub cpu: Option<usize>,
     /// How long the packet threads poll for packets before they sleep.
     pub spin: Duration,
-    /// The number of a replica's worker threads; `None` means one for each CPU. Partition `p` is served by thread `p`
-    /// modulo that number.
+    /// The number of a replica's worker threads; `None` means one for each CPU. Partition `p` is
+    /// served by thread `p` modulo that number.
     pub workers: Option<u16>,
     /// The CPUs to which these threads are pinned, in order.
     pub worker_cpus: Vec<usize>,
-    /// The directories of a replica's partitions, assigned in turn; if empty, they are in the node's directory.
+    /// The directories of a replica's partitions, assigned in turn; if empty, they are in the
+    /// node's directory.
     pub directories: Vec<PathBuf>,
     /// The copies of its state that a replica makes regularly.
     pub copies: Option<CopySettings>,
@@ -451,9 +193,9 @@ impl Node {
         SocketAddr::new(self.address.ip(), self.address.port() + pid)
     }
 
-    /// Returns the address to which packets of partition `pid` are sent. Only replicas have a port for each partition;
-    /// if the number of workers is known, all partitions of one thread use the first one's port, so that more packets
-    /// are sent and received together.
+    /// Returns the address to which packets of partition `pid` are sent. Only replicas have a port
+    /// for each partition; if the number of workers is known, all partitions of one thread use the
+    /// first one's port, so that more packets are sent and received together.
     pub fn address_for(&self, pid: PartitionId) -> SocketAddr {
         match (self.role, self.workers) {
             (Role::Replica, Some(workers)) => self.partition_address(pid % workers.max(1)),
@@ -515,8 +257,8 @@ impl ClusterFile {
         })
     }
 
-    /// Sets the plane of a node instead of the file's. Returns an error if the file couldn't name that plane either; an
-    /// unknown node name changes nothing.
+    /// Sets the plane of a node instead of the file's. Returns an error if the file couldn't name
+    /// that plane either; an unknown node name changes nothing.
     pub fn set_plane(&mut self, name: &str, plane: Plane) -> Result<(), crate::Error> {
         let Some(at) = self.nodes.iter().position(|n| n.name == name) else {
             return Ok(());
@@ -539,8 +281,8 @@ impl ClusterFile {
         Ok(())
     }
 
-    /// Returns the networks from which commands are accepted. `None` means any network, since keys then identify who
-    /// may send commands. [M-ASKER]
+    /// Returns the networks from which commands are accepted. `None` means any network, since keys
+    /// then identify who may send commands. [M-ASKER]
     pub fn askers(&self) -> Option<Vec<Network>> {
         if self.auth.of_packets().is_some() {
             return None;
@@ -587,8 +329,8 @@ impl ClusterFile {
         nodes
     }
 
-    /// Returns the nodes that may stamp a group's requests, the first choice first. With NOPaxos the sequencer that
-    /// names the group comes before those that name none.
+    /// Returns the nodes that may stamp a group's requests, the first choice first. With NOPaxos
+    /// the sequencer that names the group comes before those that name none.
     pub fn stampers(&self, group: &Group) -> Vec<&Node> {
         match group.protocol {
             Protocol::Paxos => self.with_role(Role::Leader).collect(),
@@ -602,8 +344,8 @@ impl ClusterFile {
         }
     }
 
-    /// Returns the nodes that remember a group's stamped requests: the acceptors, or with NOPaxos the group's replicas.
-    /// They include those that leave, in ascending order of node id.
+    /// Returns the nodes that remember a group's stamped requests: the acceptors, or with NOPaxos
+    /// the group's replicas. They include those that leave, in ascending order of node id.
     pub fn memories(&self, group: &Group) -> Vec<&Node> {
         match group.protocol {
             Protocol::Paxos => self.acceptors(),
@@ -618,8 +360,8 @@ impl ClusterFile {
         nodes
     }
 
-    /// Returns the nodes to which `node` multicasts the decisions of a group. These are the learners if there are any
-    /// and `node` isn't one; otherwise the group's replicas.
+    /// Returns the nodes to which `node` multicasts the decisions of a group. These are the
+    /// learners if there are any and `node` isn't one; otherwise the group's replicas.
     pub fn listeners(&self, node: &Node, group: GroupId) -> Vec<&Node> {
         let learners = self.learners();
         match node.role == Role::Learner || learners.is_empty() {
@@ -639,8 +381,8 @@ impl ClusterFile {
         }
     }
 
-    /// Returns the directory of a replica's partition, either in the node's directory or in one of its directories for
-    /// partitions.
+    /// Returns the directory of a replica's partition, either in the node's directory or in one of
+    /// its directories for partitions.
     pub fn partition_dir(&self, node: &Node, pid: PartitionId) -> PathBuf {
         let name = format!("partition-{pid}");
         let directories = &node.directories;
@@ -656,7 +398,8 @@ impl ClusterFile {
     }
 }
 
-/// Reads and checks the text of a cluster file. `file` is its name in errors, and `data` is relative to its directory.
+/// Reads and checks the text of a cluster file. `file` is its name in errors, and `data` is
+/// relative to its directory.
 pub fn parse(text: &str, file: &str) -> Result<ClusterFile, Errors> {
     let checked = read::read(text).and_then(|raw| validate::validate(raw, Path::new(file)));
     let checked = checked.map(|cluster| ClusterFile {

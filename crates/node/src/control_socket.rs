@@ -347,8 +347,9 @@ mod tests {
         let counted = socket.to_json();
         assert_eq!(
             counted,
-            json!({ "unsent": 0, "full_turns": 0, "challenged": 0, "refused_documents": 0, "malformed": 0, "wrong_cluster": 1, "misdirected": 1,
-                    "unknown_sender": 2, "unsigned": 0, "bad_mac": 0, "other_key": 0 })
+            json!({ "unsent": 0, "full_turns": 0, "challenged": 0, "refused_documents": 0,
+                    "malformed": 0, "wrong_cluster": 1, "misdirected": 1, "unknown_sender": 2,
+                    "unsigned": 0, "bad_mac": 0, "other_key": 0 })
         );
     }
 

@@ -5,11 +5,15 @@
 //!
 //! | files | flips, cuts, loss of one | another cluster's, another node's | old copies |
 //! |---|---|---|---|
-//! | controller: `epochs.json`, `epochs.json.lock` | here | here | of `epochs.json` *unnoticed* here |
-//! | acceptor: `acceptor.state` | here, `roles/acceptor/tests.rs` | here | noticed by the controller |
-//! | acceptor: `log/*` | `roles/wal/tests.rs` | here, there | of one file there; of all noticed by the controller |
+//! | controller: `epochs.json`, `epochs.json.lock` | here | here | of the first *unnoticed* here |
+//! | acceptor: `acceptor.state` | here, `roles/acceptor/tests.rs` | here | noticed, as said below |
+//! | acceptor: `log/*` | `roles/wal/tests.rs` | here, there | of one there; of all, below |
 //! | acceptor, replica: `view-N.json` | `store/kept_views.rs` | there | count as little as none |
-//! | replica: `partition-N/*` | here, `roles/replica/checkpoint_mark.rs`, `apps/tests/stores.rs` | here (cluster), there | of the store here; with `reached` *unnoticed* |
+//! | replica: `partition-N/*` | here, and below | here, and below | with `reached` *unnoticed* |
+//!
+//! The controller notices old copies of an acceptor's memory, and of all of its `log/*`. The
+//! damages of a replica's store are here (all files of another cluster, and an old copy of the
+//! store), in `roles/replica/checkpoint_mark.rs` and in `apps/tests/stores`.
 //!
 //! Some damage can't be noticed where it happens, since each file fits the others as it did at that
 //! time:

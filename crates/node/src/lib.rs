@@ -11,8 +11,11 @@
 //! |---|---|---|
 //! | leader, learner | one | UDP data, UDP control |
 //! | acceptor | one; a durable one two more, for its log | UDP data, UDP control |
-//! | replica | its workers, one a partition that writes checkpoints, one for control, and those that hand out and fetch states and make copies | UDP data each partition, UDP control, TCP for states |
+//! | replica | workers, checkpoints, control, states | UDP data each partition, UDP control, TCP |
 //! | controller | one | UDP data, UDP control |
+//!
+//! A replica has its workers, a thread for each partition that writes checkpoints, one for control,
+//! and those that hand out and fetch states, for which its TCP socket is, and make copies.
 //!
 //! A node with a `metrics` address has one more thread and a TCP socket, and a thread for each who
 //! looks. If a leader, acceptor or learner runs in the kernel, its data socket receives only the

@@ -9,10 +9,12 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | `willing`: how far the state must reach, by partition | `willing` with its positions, at once, whatever its workers do; or `refused` |
+//! | `willing`: how far to reach, by partition | `willing`, its positions, at once; or `refused` |
+//! | | whatever its workers do |
 //! | `hold`: the same | `held`: a number, and the positions of a state that is kept open under it |
 //! | `part` of a partition's state | `part`: at most 1 MiB, and whether it is the last |
-//! | `log` of a partition, from a byte on | `log`: what was decided behind the state, at most 1 MiB; and where the replica is now |
+//! | `log` of a partition, from a byte on | `log`: what was decided behind it, at most 1 MiB |
+//! | | and where the replica is now |
 //! | `stay` | `staying` |
 //! | `release` | `released` |
 //! | `decided`: values from an instance on | `decided`: records of an archive; or `kept` |

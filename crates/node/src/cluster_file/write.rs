@@ -344,7 +344,7 @@ impl Draft {
     /// Writes the file if its cluster is consistent, and returns the cluster.
     ///
     /// # Errors
-    /// As in [`check`](Self::check), and if the file can't be written; in both cases nothing has changed.
+    /// As in [`check`](Self::check), and if the file can't be written; nothing has changed then.
     pub fn write(&self, path: &Path) -> Result<ClusterFile, Errors> {
         let file = path.display().to_string();
         let text = self.to_toml()?;

@@ -362,11 +362,13 @@ mod tests {
                 "1",
             ),
             (
-                json!({ "role": "replica", "partitions": [{ "warning": "it waits" }, { "warning": null }] }),
+                json!({ "role": "replica",
+                        "partitions": [{ "warning": "it waits" }, { "warning": null }] }),
                 "1",
             ),
             (
-                json!({ "role": "controller", "warnings": ["group 0: a"], "groups": [{ "warnings": ["a"] }] }),
+                json!({ "role": "controller", "warnings": ["group 0: a"],
+                        "groups": [{ "warnings": ["a"] }] }),
                 "1",
             ),
             (json!({ "role": "leader", "warnings": [] }), "0"),

@@ -293,16 +293,7 @@ impl<'a> ControlLoop<'a> {
         while let Some((message, from)) = self.socket.receive() {
             match &message {
                 Message::View(view) if self.groups.contains(&view.group) => {
-                    let is_first = self.views.get(view.group).is_none();
-                    match self.views.offer(view) {
-                        Ok(Some(_)) => {
-                            self.kept.keep(view);
-                            self.look_for_unknown_members(view, is_first);
-                            role.view(view);
-                        }
-                        Ok(None) => {}
-                        Err(why) => self.contradiction = Some(why),
-                    }
+                    self.take_view(role, view);
                 }
                 Message::ViewRequest { group } if self.groups.contains(group) => {
                     if let Some(view) = self.views.get(*group) {
@@ -350,6 +341,19 @@ impl<'a> ControlLoop<'a> {
             }
         }
         Ok(())
+    }
+
+    fn take_view(&mut self, role: &mut impl Controlled, view: &View) {
+        let is_first = self.views.get(view.group).is_none();
+        match self.views.offer(view) {
+            Ok(Some(_)) => {
+                self.kept.keep(view);
+                self.look_for_unknown_members(view, is_first);
+                role.view(view);
+            }
+            Ok(None) => {}
+            Err(why) => self.contradiction = Some(why),
+        }
     }
 
     /// Handles a message about the members that is for every node, or passes one to the role.

@@ -3,11 +3,13 @@
 //!
 //! | module | role | sockets | kernel | switch |
 //! |---|---|---|---|---|
-//! | [`leader`] | gives each value its place in the log; as a sequencer, in that of NOPaxos | one loop for all groups | an XDP program | a P4 program |
-//! | [`acceptor`] | votes, and remembers its votes | one loop for all groups, memory or a log | an XDP program | a P4 program |
-//! | [`learner`] | counts votes for the replicas | one loop for all groups | an XDP program | a P4 program |
-//! | [`replica`] | executes what is decided | a thread a partition | the program counts the votes | never |
-//! | [`controller`] | probes, and changes epochs | one loop for all groups | never | never |
+//! | [`leader`] | gives values their places in the log | one loop | XDP program | P4 program |
+//! | [`acceptor`] | votes, and remembers that | one loop, or a log | XDP program | P4 program |
+//! | [`learner`] | counts votes for the replicas | one loop | XDP program | P4 program |
+//! | [`replica`] | executes what is decided | a thread a partition | counts the votes | never |
+//! | [`controller`] | probes, and changes epochs | one loop | never | never |
+//!
+//! A loop is one for all groups. As a sequencer, a leader gives places in the log of NOPaxos.
 //!
 //! One loop drives all of them (`control_loop.rs`): it handles orders, views, status and stop, and
 //! gives the role its turns. At DPDK ports the nodes of a process have their turns in one thread

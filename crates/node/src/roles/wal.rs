@@ -1,35 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The log of a durable node. It holds every input that changed an acceptor, in order, or, for a partition of a durable
-//! replica with NOPaxos, the changes of its state.
+//! The log of a durable node. It holds every input that changed an acceptor, in order, or, for a
+//! partition of a durable replica with NOPaxos, the changes of its state.
 //!
-//! An acceptor is deterministic, so replaying its inputs restores its state. All records of one batch form one frame,
-//! which is written and synced at once (group commit) before any message of that batch leaves. Frames are numbered
-//! without gaps over all segments:
+//! An acceptor is deterministic, so replaying its inputs restores its state. All records of one
+//! batch form one frame, which is written and synced at once (group commit) before any message of
+//! that batch leaves. Frames are numbered without gaps over all segments:
 //!
 //! ```text
-//! key            identity: magic "WPLK", version u16, cluster u32, node u16, size of a segment u64, key u64,
-//!                CRC-32 of all before u32
-//! segment-<n>    frames in sectors of 512 bytes, from each 4096th on (segment.rs); behind the last one zeros, or what an earlier
-//!                segment in the same file has left
+//! key            identity: magic "WPLK", version u16, cluster u32, node u16,
+//!                size of a segment u64, key u64, CRC-32 of all before u32
+//! segment-<n>    frames in sectors of 512 bytes, from each 4096th on (segment.rs); behind the last
+//!                one zeros, or what an earlier segment in the same file has left
 //! spare-<n>      a file of a segment that is needed no more, for the next one
 //! progress       how many frames were synced at least u64, CRC-32 u32
 //! record         length u16, kind u8, bytes (`RecordKind`)
 //! ```
 //!
-//! A segment begins with the state except for the slots, and names the oldest segment that is still needed. A segment
-//! is needed while any slot that it has touched lies at or above the trim point. Slots that hold too many segments back
-//! are written once more, a few in each frame (`compaction.rs`), so the log never copies much at once and no other file is
-//! written.
+//! A segment begins with the state except for the slots, and names the oldest segment that is still
+//! needed. A segment is needed while any slot that it has touched lies at or above the trim point.
+//! Slots that hold too many segments back are written once more, a few in each frame
+//! (`compaction.rs`), so the log never copies much at once and no other file is written.
 //!
-//! Every start begins a new segment, so an unfinished frame is never overwritten, and the frame numbers show that none
-//! is missing. The log ends at the first frame that lacks sectors: the crash came before its sync, so no message
-//! depended on it. If `progress` says that this frame was synced, the disk has lost it, and the node refuses to start;
-//! it also refuses if it finds bytes that no node wrote.
+//! Every start begins a new segment, so an unfinished frame is never overwritten, and the frame
+//! numbers show that none is missing. The log ends at the first frame that lacks sectors: the crash
+//! came before its sync, so no message depended on it. If `progress` says that this frame was
+//! synced, the disk has lost it, and the node refuses to start; it also refuses if it finds bytes
+//! that no node wrote.
 //!
-//! `progress` is written after each sync but not synced itself: it stays correct if the process is killed, but after a
-//! power failure it may be too low. So one loss looks like a crash: sectors at the end of the log that were synced
-//! right before a power failure and now hold zeros or an earlier segment's bytes, or whose file is missing or old. The
-//! controller notices this loss if it had already seen those votes (`control::memory`).
+//! `progress` is written after each sync but not synced itself: it stays correct if the process is
+//! killed, but after a power failure it may be too low. So one loss looks like a crash: sectors at
+//! the end of the log that were synced right before a power failure and now hold zeros or an
+//! earlier segment's bytes, or whose file is missing or old. The controller notices this loss if it
+//! had already seen those votes (`control::memory`).
 
 use std::collections::VecDeque;
 use std::io;

@@ -5,7 +5,9 @@
 //! | in the directory | |
 //! |---|---|
 //! | `head` | JSON: from whom it comes, its number there, and where it stands |
-//! | `state-`partition | parts: length u32, its highest bit set in the last part; CRC-32 u32 of length and bytes; bytes |
+//! | `state-`partition | parts: length u32, CRC-32 u32 of length and bytes, bytes |
+//!
+//! The highest bit of a length is set in the last part.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};

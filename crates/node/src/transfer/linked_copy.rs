@@ -101,7 +101,8 @@ impl LinkedCopy {
         };
         if (body.cluster, body.group) != (of.cluster, of.group) {
             return refused(format!(
-                "it is a copy of group {} of cluster {:08x}, and this is group {} of cluster {:08x}",
+                "it is a copy of group {} of cluster {:08x}, and this is group {} of cluster \
+                 {:08x}",
                 body.group, body.cluster, of.group, of.cluster
             ));
         }

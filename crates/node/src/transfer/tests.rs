@@ -193,8 +193,8 @@ fn begin(peer: &mut Peer, directory: &Path) -> Incoming {
     Incoming::begin(directory, head).unwrap()
 }
 
-/// A state of all partitions comes in parts, even to a process that begins where another one ended, and then the values
-/// that were decided meanwhile. [X-CATCHUP] [X-LOG]
+/// A state of all partitions comes in parts, even to a process that begins where another one ended,
+/// and then the values that were decided meanwhile. [X-CATCHUP] [X-LOG]
 #[test]
 fn a_replica_fetches_from_another_one() {
     let source = serve(draw(), [stand(77), stand(9)]);
@@ -329,8 +329,8 @@ fn a_state_is_for_who_has_the_key() {
     assert!(matches!(refused, Err(Failed::Broken(_))), "{refused:?}");
 }
 
-/// With `state_tls` both sides are identified by their certificates, and the connecting side checks the address.
-/// [X-SIGNED]
+/// With `state_tls` both sides are identified by their certificates, and the connecting side checks
+/// the address. [X-SIGNED]
 #[test]
 fn a_state_goes_over_tls_between_nodes_alone() {
     let Some(all) = Certificates::new("state") else {
@@ -471,8 +471,8 @@ fn a_peer_that_never_answers_holds_up_nobody() {
     assert_eq!(search.next().unwrap().address, source.address);
 }
 
-/// Three replicas need a state and ask each other, and none waits. A replica that is behind in another partition helps.
-/// [X-CATCHUP]
+/// Three replicas need a state and ask each other, and none waits. A replica that is behind in
+/// another partition helps. [X-CATCHUP]
 #[test]
 fn who_needs_a_state_refuses_at_once() {
     let hosts: Vec<_> = (0..3).map(|_| draw()).collect();
@@ -497,7 +497,8 @@ fn who_needs_a_state_refuses_at_once() {
     assert!(why.contains("installing a state myself"), "{why}");
 }
 
-/// Each of two replicas helps in one partition only; one that helps in both comes first. [X-CATCHUP]
+/// Each of two replicas helps in one partition only; one that helps in both comes first.
+/// [X-CATCHUP]
 #[test]
 fn who_helps_in_all_partitions_comes_first_and_others_help_too() {
     let partly = [
@@ -513,7 +514,8 @@ fn who_helps_in_all_partitions_comes_first_and_others_help_too() {
     assert_eq!((found[0], found.len()), (whole.address, 3));
 }
 
-/// A part is asked for again if it was damaged on its way, or if the connection broke in the middle of it. [X-CATCHUP]
+/// A part is asked for again if it was damaged on its way, or if the connection broke in the middle
+/// of it. [X-CATCHUP]
 #[test]
 fn a_damaged_part_is_fetched_again() {
     let listener = TcpListener::bind((draw(), 7300)).unwrap();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory of all acceptors of a node as one file, which volatile acceptors write at an orderly stop.
+//! The memory of all acceptors of a node as one file, which volatile acceptors write at an orderly
+//! stop.
 //!
 //! ```text
 //! magic "WPAI", version u16, cluster u32, node u16,
-//! count u16, count x { group u16, length u64, what Acceptor::save wrote }, CRC-32 of all before u32
+//! count u16, count x { group u16, length u64, what Acceptor::save wrote },
+//! CRC-32 of all before u32
 //! ```
 
 use std::fs;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread that helps a replica that fell behind: it fetches another replica's state of all partitions, installs it,
-//! and has the workers execute what was decided meanwhile. The workers continue until the install itself, which is
-//! short, since by then the whole state is in new stores beside those in use.
+//! The thread that helps a replica that fell behind: it fetches another replica's state of all
+//! partitions, installs it, and has the workers execute what was decided meanwhile. The workers
+//! continue until the install itself, which is short, since by then the whole state is in new
+//! stores beside those in use.
 //!
 //! | in the node's directory | |
 //! |---|---|
@@ -10,7 +11,9 @@
 //!
 //! [X-CATCHUP] [X-INSTALL]
 
-use std::io::{self, Read};
+mod stay;
+
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -33,18 +36,20 @@ use crate::transfer::client::{Failed, Interrupt, Peer, Search};
 use crate::transfer::incoming::{self, Head, Incoming};
 use crate::transfer::wire::Trust;
 use crate::transfer::{Patience, Question, copy};
+use stay::{Interruptible, Stay};
 
 /// The pause before the thread asks again, at first and at most.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// How often the source is asked to keep a state open while this side is busy.
 const STAY_INTERVAL: Duration = Duration::from_secs(10);
-/// A worker this close to its source no longer needs it, unless acceptors have forgotten its next value, since it
-/// buffers this many values itself.
+/// A worker this close to its source no longer needs it, unless acceptors have forgotten its next
+/// value, since it buffers this many values itself.
 const NEAR: u64 = 1_024;
 /// How often a worker that has executed everything asks for more.
 const LOG_INTERVAL: Duration = Duration::from_millis(5);
-/// How many bytes of the log wait here while a worker waits for another one; one more part may have come.
+/// How many bytes of the log wait here while a worker waits for another one; one more part may have
+/// come.
 const MAX_LOG: usize = 4 << 20;
 
 /// The note that an install was begun.
@@ -272,7 +277,8 @@ impl Thread {
         done
     }
 
-    /// Returns whether a state at these positions can replace the one whose install was begun, if one was.
+    /// Returns whether a state at these positions can replace the one whose install was begun, if
+    /// one was.
     fn fits(&self, positions: &[Instance]) -> bool {
         let stands = Install::new(positions.to_vec());
         let begun = self.needs.begun.as_ref();
@@ -361,8 +367,8 @@ impl Thread {
         Ok(())
     }
 
-    /// Returns the partitions in order. Those that need the state come first, since the others may get there without it
-    /// meanwhile.
+    /// Returns the partitions in order. Those that need the state come first, since the others may
+    /// get there without it meanwhile.
     fn in_order(&self, incoming: &Incoming) -> Vec<PartitionId> {
         let mut pids: Vec<_> = (0..incoming.head.positions.len() as u16).collect();
         let wanted = self.wanted();
@@ -375,8 +381,8 @@ impl Thread {
         incoming.head.positions[at] > self.committed(pid)
     }
 
-    /// Returns the position that a partition keeps when an install begins. A smaller position would let an install skip
-    /// a state that it must put in place.
+    /// Returns the position that a partition keeps when an install begins. A smaller position would
+    /// let an install skip a state that it must put in place.
     fn committed(&self, pid: PartitionId) -> Instance {
         self.needs.workers[usize::from(pid)]
             .position
@@ -400,7 +406,8 @@ impl Thread {
         (0..self.needs.workers.len() as u16).collect()
     }
 
-    /// Replaces the partitions whose new stores were read, except for those that have got further. [X-INSTALL]
+    /// Replaces the partitions whose new stores were read, except for those that have got further.
+    /// [X-INSTALL]
     fn put_in_place(&mut self, install: &Install, read: &[PartitionId]) -> Result<(), Missed> {
         let whole = self.needs.whole.clone();
         let _whole = lock(&whole);
@@ -414,7 +421,8 @@ impl Thread {
         debug_assert!(put.iter().all(|pid| read.contains(pid)), "none goes back");
         self.ask_all(&kept, |_, answer| Order::MakeDurable(answer))?;
         if let Err(e) = self.note.write(install) {
-            // Nothing has changed. But if another install was noted before, execution stays stopped.
+            // Nothing has changed. But if another install was noted before, execution stays
+            // stopped.
             if self.needs.begun.is_none() {
                 self.go_on_executing();
             }
@@ -425,7 +433,8 @@ impl Thread {
         for result in self.ask_all(&put, end)? {
             result.map_err(Missed::Why)?;
         }
-        // This notes how far the partitions have reached before the note of this install is removed. [T-REACHED]
+        // This notes how far the partitions have reached before the note of this install is
+        // removed. [T-REACHED]
         self.ask_all(&put, |_, answer| Order::MakeDurable(answer))?;
         // All partitions do this before the first one continues.
         self.ask_all(&all, |_, answer| Order::MeetAnew(answer))?;
@@ -435,7 +444,8 @@ impl Thread {
         Ok(())
     }
 
-    /// Returns whether execution is stopped; others may have been told this replica's positions. [G-STOP]
+    /// Returns whether execution is stopped; others may have been told this replica's positions.
+    /// [G-STOP]
     fn is_execution_stopped(&self) -> bool {
         let mut workers = self.needs.workers.iter();
         workers.any(|worker| worker.position.get().stopped.is_some())
@@ -460,8 +470,9 @@ impl Thread {
         restore(&mut state).map_err(|e| Missed::Why(e.to_string()))
     }
 
-    /// Has the workers execute what the source has decided after its state, until none needs more. They take turns,
-    /// since one may have to wait for another one, even for one that was near its source before. [X-LOG]
+    /// Has the workers execute what the source has decided after its state, until none needs more.
+    /// They take turns, since one may have to wait for another one, even for one that was near its
+    /// source before. [X-LOG]
     fn replay_log(&self, peer: &mut Peer, head: &Head) -> Result<(), Missed> {
         let mut all: Vec<_> = head
             .positions
@@ -498,15 +509,16 @@ impl Thread {
         stand.needs.is_some() || is_far && !one.ended
     }
 
-    /// Returns whether only another state helps this worker. The others may wait for it, so then none of them is
-    /// followed any longer.
+    /// Returns whether only another state helps this worker. The others may wait for it, so then
+    /// none of them is followed any longer.
     fn needs_another(&self, pid: PartitionId, one: &Following) -> bool {
         let needs = self.needs.workers[usize::from(pid)].position.get().needs;
         needs.is_some_and(|at| one.ended || one.source.is_some_and(|source| source < at))
     }
 
-    /// Fetches and executes the next part of one partition's log, and returns whether anything was taken. If there is
-    /// no more, the partition continues without it, and asks for a state again if that doesn't suffice. [X-LOG]
+    /// Fetches and executes the next part of one partition's log, and returns whether anything was
+    /// taken. If there is no more, the partition continues without it, and asks for a state again
+    /// if that doesn't suffice. [X-LOG]
     fn follow_one(
         &self,
         peer: &mut Peer,
@@ -571,51 +583,5 @@ impl Thread {
             "from": head.from.to_string(),
             "log_bytes": bytes,
         });
-    }
-}
-
-/// Keeps a state open at its source until it is dropped.
-struct Stay {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Stay {
-    fn begin(mut peer: Peer, state: u64) -> io::Result<Stay> {
-        let (stop, stopped) = mpsc::channel::<()>();
-        let thread = std::thread::Builder::new()
-            .name("catch-up-stay".into())
-            .spawn(move || {
-                while stopped.recv_timeout(STAY_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                    // If the state is gone, the next request for a part shows it.
-                    let _ = peer.stay(state);
-                }
-            })?;
-        Ok(Stay {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Stay {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// A reader that fails once the node ends.
-struct Interruptible<'a, R> {
-    from: R,
-    interrupt: &'a Interrupt,
-}
-
-impl<R: Read> Read for Interruptible<'_, R> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.interrupt.check()?;
-        self.from.read(buf)
     }
 }

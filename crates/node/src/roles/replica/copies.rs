@@ -3,7 +3,7 @@
 //!
 //! | in the directory of the cluster file, below the node's name | |
 //! |---|---|
-//! | `copy-`number | a copy, whole and on the disk: of links ([`linked_copy`]), or of parts ([`copy::make`]) |
+//! | `copy-`number | a copy, whole and synced: of links ([`linked_copy`]), parts ([`copy::make`]) |
 //! | `copy-`number`.unfinished` | one that was being made, or removed |
 //!
 //! An error costs only the copy: it is logged and shown in `status`, and the copy is tried again.

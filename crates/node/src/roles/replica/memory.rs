@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Identifies the memory of a durable replica: its boot nonce, its starts, and the place of its logs. [N-RESTART]
+//! Identifies the memory of a durable replica: its boot nonce, its starts, and the place of its
+//! logs. [N-RESTART]
 //!
 //! ```text
 //! log/
-//!   member         magic "WPRM", version u16, cluster u32, node u16, group u16, partitions u16, begun u8, nonce u64,
-//!                  start u64, told u16, told x start u64, CRC-32 of all before u32
+//!   member         magic "WPRM", version u16, cluster u32, node u16, group u16, partitions u16,
+//!                  begun u8, nonce u64, start u64, told u16, told x start u64,
+//!                  CRC-32 of all before u32
 //!   partition-<n>  the log of a partition (roles/wal.rs)
 //!   refused        why the last start refused to go on with a log that is whole
 //! ```
 //!
-//! A memory is *begun* once all of its logs are there. After that it is refused if one of them is missing. Each start
-//! is counted, and is on disk before it is shown, as with an acceptor. [A-MUTE]
+//! A memory is *begun* once all of its logs are there. After that it is refused if one of them is
+//! missing. Each start is counted, and is on disk before it is shown, as with an acceptor. [A-MUTE]
 
 use std::fs;
 use std::io;

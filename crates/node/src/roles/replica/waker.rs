@@ -84,16 +84,19 @@ impl AsFd for Waker {
 ///   any    -- wake_up ------> AWAKE
 /// ```
 ///
-/// No wake is lost. Each step is one atomic exchange, so all steps are in one order, and a step sees everything that
-/// was written before earlier steps. Suppose that a thread leaves a job and then wakes. Its step finds
+/// No wake is lost. Each step is one atomic exchange, so all steps are in one order, and a step
+/// sees everything that was written before earlier steps. Suppose that a thread leaves a job and
+/// then wakes. Its step finds
 ///
-/// - ASLEEP, and rings the bell. The other side ends its wait by the bell or for another reason, then calls `wake_up`,
-///   and finds the job. Wakes in between find WOKEN, and their jobs are found as well, even if the thread that rings is
-///   slow: the state has left ASLEEP before the bell rings, so the bell can't be drained before and the side sleep on.
+/// - ASLEEP, and rings the bell. The other side ends its wait by the bell or for another reason,
+///   then calls `wake_up`, and finds the job. Wakes in between find WOKEN, and their jobs are found
+///   as well, even if the thread that rings is slow: the state has left ASLEEP before the bell
+///   rings, so the bell can't be drained before and the side sleep on.
 /// - WOKEN. A `wake_up` is still to come, and the job is found there.
 /// - AWAKE. The next `fall_asleep` fails, `wake_up` comes next, and the job is found.
 ///
-/// A bell that rings after the other side has woken up for another reason only ends its next wait early.
+/// A bell that rings after the other side has woken up for another reason only ends its next wait
+/// early.
 #[derive(Default)]
 struct Sleep(AtomicU8);
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The work of a thread for one partition: packets in, execution, replies out. `crew.rs` says which thread serves which
-//! partitions.
+//! The work of a thread for one partition: packets in, execution, replies out. `crew.rs` says which
+//! thread serves which partitions.
 
+mod handle;
+mod jobs;
 mod status;
 
 use std::net::SocketAddr;
@@ -10,133 +12,30 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use control::View;
-use paxos::acceptor::Start;
-use paxos::{Epoch, GroupId, Instance, Member, PartitionId, Reason, Time, Verdict};
-use replica::protocol::CommandPlace;
-use replica::{Application, AskedReads, SiblingMessage, Worker};
-use serde_json::Value;
-use tracing::{Span, error_span, warn};
+use paxos::{Epoch, GroupId, Member, PartitionId, Reason, Time, Verdict};
+use replica::{Application, Worker};
+use tracing::{Span, error_span};
 
 use super::Services;
 use super::checkpoint_mark::CheckpointMark;
 use super::control_thread::Ask;
 use super::kernel::Decisions;
 use super::logged::ReplicaLog;
-use super::mailbox::{Mailbox, Siblings};
 use super::node_protocol::NodeProtocol;
-use super::orders::{Order, ValueReceivers, Waiting};
+use super::orders::{ValueReceivers, Waiting};
 use super::outbox::WorkerOutbox;
 use super::partition::Partition;
-use super::promises::{self, Noticed, Promises};
+use super::promises::{Noticed, Promises};
 use super::shared_position::SharedPosition;
-use super::waker::Wake;
 use super::worker_plane::{WorkerIo, WorkerPlane};
 use super::writer::{Ended, Writer};
 use crate::Error;
 use crate::auth::Keys;
-use crate::host::is_due;
 use crate::plane::{SendBatch, Sends, UdpPlane};
 use crate::senders::Senders;
-use crate::transfer::recent::Recent;
 use crate::transfer::server::WorkerPosition;
 use crate::watched_keys::LOOK_INTERVAL;
-
-/// A request of another thread to a worker.
-pub enum Job {
-    /// A newer view, with the address of the leader (or sequencer) if an epoch is active.
-    View {
-        view: Arc<View>,
-        leader: Option<SocketAddr>,
-    },
-    /// Gives the worker a repair lane.
-    Lane { epoch: Epoch, lane: u8 },
-    /// Gives the worker the number of its disk.
-    Incarnation(u64),
-    /// Lets this start of a stored memory continue.
-    LetGoOn { nonce: u64, start: Start },
-    /// Stops execution until this epoch is active.
-    StopExecution(Epoch),
-    /// Passes on a message of another partition's worker.
-    Sibling {
-        from: PartitionId,
-        message: SiblingMessage,
-    },
-    /// Reads without the log that the front end of this process asks for.
-    Read(AskedReads),
-    /// An order of those who read the replica's state, hand it out, or install another replica's.
-    Order(Order),
-    /// Tells the worker that the command before which this partition waits takes no effect, by an operator's order.
-    Skip(Instance),
-    /// Asks for the digest of the contents, which takes as long as reading all of them.
-    Digest(Box<dyn FnOnce(Instance, String) + Send>),
-    /// Asks for a status document.
-    Status(mpsc::Sender<Value>),
-}
-
-/// A worker's connection to the control thread.
-pub struct Link {
-    pub ask: mpsc::Sender<Ask>,
-    pub wake_control: Wake,
-    /// Tells the catch-up thread that a state is needed.
-    pub is_behind: mpsc::Sender<()>,
-}
-
-impl Link {
-    fn ask(&self, ask: Ask) {
-        if self.ask.send(ask).is_ok() {
-            self.wake_control.wake();
-        }
-    }
-}
-
-/// The mailboxes of all partitions' workers, and the receiving side of one of them.
-pub struct Mail {
-    pub inbox: mpsc::Receiver<Job>,
-    pub mailboxes: Arc<[Mailbox]>,
-}
-
-/// Another thread's access to a worker.
-pub struct WorkerHandle {
-    mailbox: Mailbox,
-    pub position: Arc<SharedPosition>,
-    /// What it has executed last, if the cluster has an archive.
-    pub recent: Option<Arc<Recent>>,
-}
-
-impl WorkerHandle {
-    /// Opens the application, and returns an error if that fails. The thread that the mailbox wakes must serve the
-    /// worker.
-    pub(super) fn open<G: NodeProtocol>(
-        partition: Partition<'_>,
-        services: &Services,
-        io: WorkerIo,
-        link: Link,
-        mail: Mail,
-    ) -> Result<(WorkerHandle, WorkerThread<G>), Error> {
-        let Mail { inbox, mailboxes } = mail;
-        let mailbox = mailboxes[usize::from(partition.pid)].clone();
-        let siblings = Siblings::of(partition.pid, mailboxes);
-        let outbox = WorkerOutbox::new(partition, services, siblings)?;
-        let writer = Writer::start(
-            format!("checkpoint-{}", partition.pid),
-            CheckpointMark::among(&partition.directory()?, partition.group.partitions),
-            mailbox.wake.clone(),
-        )?;
-        let worker = WorkerThread::open(partition, services, io, outbox, link, inbox, writer)?;
-        let handle = WorkerHandle {
-            mailbox,
-            position: worker.position.clone(),
-            recent: worker.receivers.recent.clone(),
-        };
-        Ok((handle, worker))
-    }
-
-    /// Gives the worker a job, and returns false if the worker has ended.
-    pub fn give(&self, job: Job) -> bool {
-        self.mailbox.give(job)
-    }
-}
+pub use handle::{Job, Link, Mail, WorkerHandle};
 
 pub(super) struct WorkerThread<G> {
     group: GroupId,
@@ -167,7 +66,8 @@ pub(super) struct WorkerThread<G> {
     /// The socket or the ring may hold more than was taken.
     more: bool,
     took: bool,
-    /// The partitions for which this worker's socket receives, too, and the packets that have come for them.
+    /// The partitions for which this worker's socket receives, too, and the packets that have come
+    /// for them.
     others: Vec<PartitionId>,
     handed_on: HandedOn,
     start: Instant,
@@ -194,7 +94,8 @@ const MAX_PENDING_REPLIES: usize = 512;
 /// How many decisions one turn takes at most.
 const MAX_DECISIONS: usize = 512;
 
-/// Opens the state of a partition, or returns an error if part of what was reported as durable is missing.
+/// Opens the state of a partition, or returns an error if part of what was reported as durable is
+/// missing.
 pub fn open_worker<G: NodeProtocol>(
     partition: Partition<'_>,
     services: &Services,
@@ -288,8 +189,8 @@ impl<G: NodeProtocol> WorkerThread<G> {
         &self.span
     }
 
-    /// Tells the control thread that the worker has failed. If a command has made the program crash, that is noted
-    /// first. [X-DIED]
+    /// Tells the control thread that the worker has failed. If a command has made the program
+    /// crash, that is noted first. [X-DIED]
     pub fn tell_failure(&self) {
         if let Some(place) = self.worker.execution().died() {
             self.promises.note_death(place);
@@ -297,7 +198,8 @@ impl<G: NodeProtocol> WorkerThread<G> {
         self.link.ask(Ask::Failed);
     }
 
-    /// Returns a descriptor that is readable when packets have come to the socket, or `None` at a port.
+    /// Returns a descriptor that is readable when packets have come to the socket, or `None` at a
+    /// port.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.plane.as_fd()
     }
@@ -312,8 +214,8 @@ impl<G: NodeProtocol> WorkerThread<G> {
         self.plane.way_out()
     }
 
-    /// Makes the worker share a thread: it sends through `out`, together with the others, and hands on packets that
-    /// come to its socket for `others`.
+    /// Makes the worker share a thread: it sends through `out`, together with the others, and hands
+    /// on packets that come to its socket for `others`.
     pub fn share(&mut self, out: UdpPlane, others: Vec<PartitionId>) {
         self.plane.send_by(out);
         self.shares = true;
@@ -332,8 +234,9 @@ impl<G: NodeProtocol> WorkerThread<G> {
         }
     }
 
-    /// Takes packets from its socket, if any have arrived, and from that of the thread's first worker, and does the
-    /// work that is due. If the worker shares its thread, its packets may stay in `outgoing`.
+    /// Takes packets from its socket, if any have arrived, and from that of the thread's first
+    /// worker, and does the work that is due. If the worker shares its thread, its packets may stay
+    /// in `outgoing`.
     pub fn turn(
         &mut self,
         arrived: bool,
@@ -347,7 +250,8 @@ impl<G: NodeProtocol> WorkerThread<G> {
     }
 
     fn take_all(&mut self, arrived: bool, handed_on: &HandedOn) -> Result<(), Error> {
-        // The clock is read once a turn, since with one request in flight each reading is 1% of the time.
+        // The clock is read once a turn, since with one request in flight each reading is 1% of the
+        // time.
         let now = self.now();
         self.turned = now;
         if let Some(keyring) = self.keys.newer() {
@@ -355,8 +259,8 @@ impl<G: NodeProtocol> WorkerThread<G> {
             self.outbox.links.use_keys(keyring.clone());
             self.senders.use_keys(keyring);
         }
-        // After a full batch more packets may wait. After a smaller one the socket is empty, and asking it again would
-        // cost a system call for nothing.
+        // After a full batch more packets may wait. After a smaller one the socket is empty, and
+        // asking it again would cost a system call for nothing.
         self.more = self.take_decisions(now)? | (arrived && self.receive(now)?);
         self.receive_from(now, handed_on)?;
         self.take_jobs()?;
@@ -391,8 +295,8 @@ impl<G: NodeProtocol> WorkerThread<G> {
         self.worker.checkpoint(now).map_err(|e| self.fatal(e))
     }
 
-    /// Returns whether there is more work at once; it must be called before the thread sleeps. If there is none, the
-    /// next decision wakes the thread.
+    /// Returns whether there is more work at once; it must be called before the thread sleeps. If
+    /// there is none, the next decision wakes the thread.
     pub fn stays_awake(&mut self) -> bool {
         let decided = self.decisions.as_ref().is_some_and(|d| !d.fall_asleep());
         self.more |= decided;
@@ -573,127 +477,6 @@ impl<G: NodeProtocol> WorkerThread<G> {
         Ok(())
     }
 
-    fn take_jobs(&mut self) -> Result<(), Error> {
-        let mut heard = false;
-        while let Ok(job) = self.jobs.try_recv() {
-            let now = self.now();
-            // Some jobs take long, and other answers must not wait for one.
-            if self.shares && !matches!(job, Job::Sibling { .. } | Job::Read(_)) {
-                self.store()?;
-                self.outbox.flush(&mut self.plane)?;
-            }
-            match job {
-                Job::Sibling { from, message } => {
-                    self.worker.sibling(now, from, message);
-                    heard = true;
-                }
-                Job::Read(reads) => {
-                    self.worker.read(now, reads);
-                    heard = true;
-                }
-                Job::View { view, leader } => {
-                    self.outbox.links.set_leader(leader);
-                    if let Some(given_up) = &view.given_up {
-                        self.worker.give_up(now, &given_up.ranges());
-                    }
-                    if let Some((epoch, at)) = view.begins(self.pid) {
-                        self.worker.begins(epoch, at);
-                    }
-                    self.worker.configure(now, &G::epochs(&view, self.pid));
-                    if let Some(epoch) = self.worker.agreement_status().contradiction {
-                        self.link.ask(Ask::Contradiction(epoch));
-                    }
-                    // If the epoch begins below what was executed, the worker stops here.
-                    self.finish(now)?;
-                }
-                Job::Lane { epoch, lane } => self.worker.set_lane(now, epoch, lane),
-                Job::Incarnation(number) => self
-                    .worker
-                    .set_incarnation(number)
-                    .map_err(|e| fatal(self.pid, e))?,
-                Job::LetGoOn { nonce, start } => {
-                    self.worker.agreement_mut().let_go_on(now, nonce, start);
-                    self.finish(now)?;
-                }
-                Job::StopExecution(until) => {
-                    let stopped = self.worker.stop_execution(until);
-                    stopped.map_err(|e| fatal(self.pid, e))?;
-                    self.finish(now)?;
-                }
-                Job::Skip(inst) => match promises::ordered(&self.worker, inst) {
-                    Ok(place) => {
-                        warn!(
-                            instance = inst,
-                            "an operator orders that this command takes no effect"
-                        );
-                        self.promise(place, true)?;
-                    }
-                    Err(why) => warn!(instance = inst, "the order to skip is refused: {why}"),
-                },
-                Job::Order(order) => self.obey(order)?,
-                Job::Digest(answer) => {
-                    let (next, digest) = self.worker.digest().map_err(|e| fatal(self.pid, e))?;
-                    answer(next, digest.iter().map(|b| format!("{b:02x}")).collect());
-                }
-                Job::Status(answer) => {
-                    let _ = answer.send(self.status());
-                }
-            }
-        }
-        if heard {
-            let now = self.now();
-            self.finish(now)?;
-        }
-        Ok(())
-    }
-
-    fn grant_wishes(&mut self) {
-        let wanted = self.worker.wanted();
-        if let Some(epoch) = wanted
-            .lane_for
-            .filter(|&epoch| self.asked_lane != Some(epoch))
-        {
-            self.asked_lane = Some(epoch);
-            self.link.ask(Ask::Lane(epoch));
-        }
-        if wanted.incarnation && !self.asked_incarnation {
-            self.asked_incarnation = true;
-            self.link.ask(Ask::Incarnation);
-        }
-        if wanted.view_with.is_some() && is_due(self.asked_view, ASK_VIEW_INTERVAL) {
-            self.asked_view = Some(Instant::now());
-            self.link.ask(Ask::View);
-        }
-        if wanted.new_epoch && is_due(self.asked_epoch, ASK_EPOCH_INTERVAL) {
-            self.asked_epoch = Some(Instant::now());
-            self.link.ask(Ask::NewEpoch);
-        }
-        let report = || {
-            let agreement = self.worker.agreement();
-            agreement.report(self.group, self.pid, self.member)
-        };
-        if let Some(message) = report().filter(|_| is_due(self.reported, REPORT_INTERVAL)) {
-            self.reported = Some(Instant::now());
-            self.link.ask(Ask::Report(message));
-        }
-        self.position.show(stand(&self.worker));
-        let needs = wanted.checkpoint_at_least.is_some();
-        if needs && !self.asked_state {
-            // The catch-up thread checks all positions from then on, until no worker needs a state.
-            let _ = self.link.is_behind.send(());
-        }
-        self.asked_state = needs;
-    }
-
-    /// Notes durably that a command is never executed here, before anything continues. [X-DIED]
-    fn promise(&mut self, place: CommandPlace, is_ordered: bool) -> Result<(), Error> {
-        let noted = self.promises.note(place, is_ordered);
-        noted.map_err(|e| self.fatal(e))?;
-        let now = self.now();
-        self.worker.promise(now, place, is_ordered);
-        self.finish(now)
-    }
-
     pub fn tell_local_sessions(&self) {
         let sessions = self.worker.execution().local_sessions().collect();
         (self.services.on_local_sessions)(self.pid, sessions);
@@ -766,7 +549,7 @@ fn stand<G: NodeProtocol>(worker: &Worker<Box<dyn Application>, G>) -> WorkerPos
 /// Returns the error after which nothing more may be executed or acknowledged.
 fn fatal(pid: PartitionId, e: replica::Error) -> Error {
     Error::store(format!(
-        "partition {pid}: {e}; stopping. What was acknowledged is stored, or in the acceptors' log. \
-         If a disk is full or broken, free space or repair it, then start the node again"
+        "partition {pid}: {e}; stopping. What was acknowledged is stored, or in the acceptors' \
+         log. If a disk is full or broken, free space or repair it, then start the node again"
     ))
 }

@@ -97,12 +97,7 @@ impl Read {
     /// Opens the log for appending, in a new segment that begins with `memory`.
     pub fn go_on(self, memory: &impl Remembered) -> Result<Wal, Error> {
         let number = self.segments.back().map_or(0, |last| last.number + 1);
-        // If the process was killed, some frames may be in the system's cache only, so they are synced here.
-        for segment in self.segments.iter().filter(|s| s.written > 0) {
-            let name = segment_name(segment.number);
-            let synced = self.files.open(&name).and_then(|file| file.sync());
-            synced.map_err(|e| failed(&*self.files, &name, "be written", &e))?;
-        }
+        self.sync_segments()?;
         let progress = self.files.open(PROGRESS);
         let progress = progress.map_err(|e| failed(&*self.files, PROGRESS, "be written", &e))?;
         let name = segment_name(number);
@@ -158,10 +153,20 @@ impl Read {
         wal.synced(true)?;
         Ok(wal)
     }
+
+    /// Syncs all frames, some of which may be in the system's cache only if the process was killed.
+    fn sync_segments(&self) -> Result<(), Error> {
+        for segment in self.segments.iter().filter(|s| s.written > 0) {
+            let name = segment_name(segment.number);
+            let synced = self.files.open(&name).and_then(|file| file.sync());
+            synced.map_err(|e| failed(&*self.files, &name, "be written", &e))?;
+        }
+        Ok(())
+    }
 }
 
-/// Returns the spares that can become segments. Damaged spares are removed, since a segment would show their damage as
-/// its own.
+/// Returns the spares that can become segments. Damaged spares are removed, since a segment would
+/// show their damage as its own.
 fn healthy(
     files: &dyn Files,
     mut spares: Vec<u32>,
@@ -187,8 +192,8 @@ fn healthy(
     Ok(spares)
 }
 
-/// Returns an error if a segment's file is shorter than the fixed size or doesn't end at a sector. It may be longer,
-/// for a frame that is larger than a segment.
+/// Returns an error if a segment's file is shorter than the fixed size or doesn't end at a sector.
+/// It may be longer, for a frame that is larger than a segment.
 fn whole_sectors(bytes: &[u8], segment_bytes: u64) -> Result<(), String> {
     if (bytes.len() as u64) < segment_bytes || bytes.len() % segment::SECTOR != 0 {
         let bytes = bytes.len();
@@ -197,8 +202,8 @@ fn whole_sectors(bytes: &[u8], segment_bytes: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the file of the first segment. A new file is used before its zeros are written, so that the start doesn't
-/// wait for that.
+/// Returns the file of the first segment. A new file is used before its zeros are written, so that
+/// the start doesn't wait for that.
 fn first_segment(
     files: &dyn Files,
     spares: &mut Vec<u32>,
@@ -306,7 +311,8 @@ fn numbered(name: &str, prefix: &str) -> Option<u32> {
     name.strip_prefix(prefix)?.parse().ok()
 }
 
-/// Returns the newest run of consecutive segments. Segments before a gap were being removed, or some are missing.
+/// Returns the newest run of consecutive segments. Segments before a gap were being removed, or
+/// some are missing.
 fn newest_run(present: &[u32]) -> std::ops::RangeInclusive<u32> {
     let Some(last) = present.last() else {
         #[allow(clippy::reversed_empty_ranges)]
@@ -407,8 +413,9 @@ fn unusable_in(files: &dyn Files, name: &str, why: &str) -> Error {
 pub fn unusable(path: &Path, why: &str) -> Error {
     Error::store(format!(
         "{} can't be used: {why}. What this log holds can't be relied on any more: move the whole \
-         directory `log` away, for which there is `wirepaxos forget-log --name NODE`, and start again. The \
-         node then joins as a new member, which is safe while no more than f do so at once",
+         directory `log` away, for which there is `wirepaxos forget-log --name NODE`, and start \
+         again. The node then joins as a new member, which is safe while no more than f do so at \
+         once",
         path.display()
     ))
 }
@@ -416,8 +423,8 @@ pub fn unusable(path: &Path, why: &str) -> Error {
 /// Returns an error text for a memory that belongs to another node or cluster; it names both.
 pub fn foreign(of: (u32, NodeId), here: (u32, NodeId)) -> String {
     format!(
-        "it belongs to node {} of cluster {:08x}, and this is node {} of cluster {:08x}: look at `data` \
-         in the cluster file",
+        "it belongs to node {} of cluster {:08x}, and this is node {} of cluster {:08x}: look at \
+         `data` in the cluster file",
         of.1, of.0, here.1, here.0
     )
 }

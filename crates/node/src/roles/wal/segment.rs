@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frames in the sectors of a segment.
 //!
-//! A disk writes sectors whole, but in any order. Before a segment is used, its sectors hold zeros or the bytes of an
-//! earlier segment that had the same file. So each sector of a frame has its own checksum and names its segment. After
-//! a crash each sector of the last frame is either written or as it was before; any other content means later damage.
-//! Each frame begins a new block, since many disks write whole blocks, and a synced block should never be written
-//! again.
+//! A disk writes sectors whole, but in any order. Before a segment is used, its sectors hold zeros
+//! or the bytes of an earlier segment that had the same file. So each sector of a frame has its own
+//! checksum and names its segment. After a crash each sector of the last frame is either written or
+//! as it was before; any other content means later damage. Each frame begins a new block, since
+//! many disks write whole blocks, and a synced block should never be written again.
 //!
 //! ```text
 //! sector   CRC-32 of the rest u32, place in the frame u16, sectors of the frame u16, segment u32,

@@ -206,7 +206,8 @@ fn with_progress(directory: &Path, key: u64, synced: u64) {
     fs::write(directory.join(PROGRESS), bytes).unwrap();
 }
 
-/// Any of the last frame's sectors may be missing, but only whole ones, since a disk writes them in any order.
+/// Any of the last frame's sectors may be missing, but only whole ones, since a disk writes them in
+/// any order.
 #[test]
 fn an_unfinished_frame_costs_only_itself() {
     let (dir, scratch) = (TestDir::new(), TestDir::new());
@@ -285,7 +286,7 @@ fn damage_of_any_file_is_refused_or_costs_nothing() {
         let path = scratch.path().join(&name);
         let mut damaged: Vec<(String, Vec<u8>)> = Vec::new();
         for at in 0..good.len() {
-            // In a segment this tries the heads of sectors that aren't empty, and some of the other bytes.
+            // In a segment this tries the heads of sectors that aren't empty, and some other bytes.
             let is_head = at % SECTOR < 24 && at % 3 == 0 && good[at / SECTOR * SECTOR] != 0;
             if good.len() < 1024 || at % 1499 == 0 || is_head {
                 let mut bad = good.clone();
@@ -440,7 +441,8 @@ fn a_missing_segment_or_key_is_refused() {
     }
 }
 
-/// A value that looks like sectors of the next frame isn't taken for one, since it lacks the log's key.
+/// A value that looks like sectors of the next frame isn't taken for one, since it lacks the log's
+/// key.
 #[test]
 fn a_value_can_not_pass_for_a_frame() {
     let dir = TestDir::new();
