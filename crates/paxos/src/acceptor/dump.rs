@@ -7,9 +7,11 @@
 //! ```text
 //! magic "WPAC", version u16
 //! cluster u32, group u16, node u16, partitions u16, max_value u16, slots u64
-//! nonce u64, start u64, told u16, told x start u64, epoch u32, g u8, replicas u8, replicas x node u16
+//! nonce u64, start u64, told u16, told x start u64, epoch u32, g u8, replicas u8,
+//! replicas x node u16
 //! partitions x {
-//!   floor u32, raiser u64, trim u64, end u64, replicas x report { incarnation u64, inst u64 }, used slots u64,
+//!   floor u32, raiser u64, trim u64, end u64, replicas x report { incarnation u64, inst u64 },
+//!   used slots u64,
 //!   used x { inst u64, rnd u32, vrnd u32, client u64, request u64, flags u16, len u16, value }
 //! }
 //! ```

@@ -3,9 +3,9 @@
 //! (libOUM, section 3 of the paper; docs/protocol/nopaxos.md).
 //!
 //! ```text
-//! listen(session, sequencer, slot)      take(packet) ...      next() -> Message    and so on, slot by slot
-//!                                                                    -> Dropped    skip(), or it may still come
-//!                                       terminate(later)             -> Terminated until listen()
+//! listen(session, sequencer, slot)   take(packet) ...   next() -> Message    and so on, by slot
+//!                                                              -> Dropped    skip(), or wait
+//!                                    terminate(later)          -> Terminated until listen()
 //! ```
 //!
 //! The paper's receiver ends its session when it gets a packet of a later one. Anybody can send

@@ -16,6 +16,9 @@
 //! comes back through [`Replica::step`]. [N-TIME] [`Replica::unstored`] says what a durable replica
 //! must have on disk before any of its packets leaves, whatever changed it. [N-STORED]
 
+mod looks;
+mod senders;
+
 use super::counts::Counts;
 use super::gap::Lacks;
 use super::log::{Entry, Log};
@@ -29,6 +32,7 @@ use crate::{
     Deployment, Epoch, Flags, Header, Instance, Member, MsgType, Outbox, Packet, PartitionId,
     Reason, Round, Time, To, Verdict,
 };
+pub(in crate::nopaxos) use senders::sender;
 use std::ops::Range;
 
 // ---- Types
@@ -127,7 +131,8 @@ pub struct Replica {
     acked: Instance,
     /// The first slot that changed after it may have been executed.
     rewind: Option<Instance>,
-    /// True if two requests were stamped with one slot, so that nothing more is executed in the session.
+    /// True if two requests were stamped with one slot, so that nothing more is executed in the
+    /// session.
     pub(super) in_conflict: bool,
     /// The replica needs a checkpoint that reaches at least this slot.
     pub(super) short_of: Option<Instance>,
@@ -224,8 +229,8 @@ impl Replica {
         }
     }
 
-    /// Returns the first of these sessions that this replica knows with another configuration, if it must not follow
-    /// them. [E-ONE]
+    /// Returns the first of these sessions that this replica knows with another configuration, if
+    /// it must not follow them. [E-ONE]
     pub fn contradiction(&self, told: &[Session]) -> Option<Epoch> {
         self.sessions.contradiction(told, self.last_normal.epoch())
     }
@@ -315,172 +320,6 @@ impl Replica {
     pub fn stamped(&mut self, now: Time, end: Instance) {
         if self.status == Status::Normal {
             self.stamped_below(end, now);
-        }
-    }
-
-    // ---- What execution and the node look at
-
-    /// Returns the deployment that this replica serves.
-    pub fn deployment(&self) -> &Deployment {
-        &self.settings.deployment
-    }
-
-    /// Returns this replica's node and boot nonce.
-    pub fn member(&self) -> Member {
-        Member {
-            node: self.settings.deployment.node,
-            nonce: self.settings.nonce,
-        }
-    }
-
-    /// Returns the current start of this memory, if it is stored.
-    pub fn start(&self) -> Option<Start> {
-        self.start
-    }
-
-    /// Returns true if this memory was read from disk and the controller hasn't let it go on yet.
-    /// [N-RESTART]
-    pub fn is_mute(&self) -> bool {
-        self.mute
-    }
-
-    /// Returns the replica's activity.
-    pub fn status(&self) -> Status {
-        self.status
-    }
-
-    /// Returns the view that the replica is in, or goes to.
-    pub fn view(&self) -> Round {
-        self.view
-    }
-
-    /// Returns the last view in which the replica was normal.
-    pub fn last_normal(&self) -> Round {
-        self.last_normal
-    }
-
-    /// Returns the sessions that the store has told.
-    pub fn sessions(&self) -> &Sessions {
-        &self.sessions
-    }
-
-    /// Returns the counts for `status`.
-    pub fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    /// Returns the leader of the view that the replica is in, or goes to.
-    pub fn led_by(&self) -> Option<Member> {
-        self.leader()
-    }
-
-    /// Returns how many gaps are open: slots that the replica lacks and knows to be stamped, and
-    /// one more for a leader's no-ops that aren't agreed.
-    pub fn open_gaps(&self) -> usize {
-        self.lacks.count() + usize::from(self.leads() && self.duty.open_gap.is_some())
-    }
-
-    /// Returns true if the log has room for another slot. [N-FULL]
-    pub fn has_room(&self) -> bool {
-        self.log.next() < self.log.end()
-    }
-
-    /// Returns the slot below which everything is filled.
-    pub fn next(&self) -> Instance {
-        self.log.next()
-    }
-
-    /// Returns the oldest slot that the log keeps.
-    pub fn floor(&self) -> Instance {
-        self.log.floor()
-    }
-
-    /// Returns the entry of a slot that is filled and kept.
-    pub fn entry(&self, inst: Instance) -> Option<Entry<'_>> {
-        self.log.get(inst)
-    }
-
-    /// Returns the slot below which everything may be executed by an application that can take it
-    /// back: for a leader up to the first gap that isn't agreed, for others as far as the log is
-    /// stable. It falls when a leader is deposed; execution beyond stays until
-    /// [`take_rewind`](Self::take_rewind) says otherwise. [N-ANSWER]
-    pub fn ready(&self) -> Instance {
-        if !self.leads() || self.in_conflict {
-            return self.stable;
-        }
-        self.duty.open_gap.unwrap_or(self.log.next())
-    }
-
-    /// Returns the slot below which nothing changes any more.
-    pub fn stable(&self) -> Instance {
-        self.stable
-    }
-
-    /// Returns, once, the first slot that changed after it may have been executed. Execution must
-    /// roll back to it. [N-REWIND]
-    pub fn take_rewind(&mut self) -> Option<Instance> {
-        self.rewind.take()
-    }
-
-    /// Returns the slot that another replica's checkpoint must reach, if this replica needs one: no
-    /// log has the missing slots any more, or its own has no room for them.
-    pub fn wants_checkpoint(&self) -> Option<Instance> {
-        self.short_of.filter(|inst| *inst > self.stable)
-    }
-
-    /// Returns true if this log and the leader's differ though they can't. This is an alarm, which
-    /// only a new session ends.
-    pub fn in_conflict(&self) -> bool {
-        self.in_conflict
-    }
-
-    /// Returns true if the replica takes part in its view. [N-MUTE] [N-RESTART]
-    fn is_normal(&self) -> bool {
-        self.status == Status::Normal && !self.mute
-    }
-
-    /// Returns true if the replica leads the view, and the view has begun.
-    pub fn leads(&self) -> bool {
-        self.is_normal() && self.leader() == Some(self.member())
-    }
-
-    /// Sets whether many clients at once wait for answers, and the point below which other replicas
-    /// wait for stable slots. A leader acts on both from the next synchronisation on. [N-CROWD]
-    pub fn set_crowded(&mut self, is_crowded: bool, others_wait_below: Instance) {
-        self.duty.is_crowded = is_crowded;
-        self.duty.others_wait_below = others_wait_below;
-    }
-
-    /// Returns the point below which a leader answers requests only once they are stable. Followers
-    /// acknowledge these requests to no client. [N-CROWD]
-    pub fn held_below(&self) -> Instance {
-        self.duty.held_below
-    }
-
-    /// Returns the ACK that is due after a batch of packets, or `None` for a leader, which answers
-    /// instead. [N-ACK]
-    pub fn take_ack(&mut self) -> Option<Ack> {
-        if self.mute {
-            return None;
-        }
-        let next = self.log.next();
-        let crowd = self.duty.crowd.as_ref();
-        let end = crowd.map_or(next, |crowd| crowd.start.max(self.acked).min(next));
-        let slots = self.acked..end;
-        self.acked = slots.end;
-        if slots.is_empty() || self.status != Status::Normal || self.leads() {
-            return None;
-        }
-        let header = self.ack();
-        Some(Ack { header, slots })
-    }
-
-    fn ack(&self) -> Header {
-        Header {
-            inst: self.log.next(),
-            vrnd: self.session().map_or(Round::NONE, Session::shown),
-            client: 0,
-            ..self.header(MsgType::Ack, self.view)
         }
     }
 
@@ -681,108 +520,6 @@ impl Replica {
     /// Returns the no-ops of this log from `stable` to `end`, as a list for a message.
     pub(super) fn noops_below(&self, end: Instance) -> Vec<Range<Instance>> {
         self.log.noops(self.stable..end)
-    }
-
-    /// Returns the header of a message from this member about a view.
-    pub(super) fn header(&self, msgtype: MsgType, view: Round) -> Header {
-        let deployment = &self.settings.deployment;
-        Header {
-            group: deployment.group,
-            cluster: deployment.cluster,
-            pid: self.settings.pid,
-            rnd: view,
-            swid: deployment.node,
-            client: self.settings.nonce,
-            request: self.named_session(msgtype, view),
-            ..Header::new(msgtype)
-        }
-    }
-
-    /// Sends a message to all other members of the view's session.
-    pub(super) fn broadcast(&self, header: Header, value: &[u8], out: &mut impl Outbox) {
-        let session = self.sessions.get(header.rnd.epoch());
-        for member in session.iter().flat_map(|s| &s.members) {
-            if *member != self.member() {
-                send(To::Node(member.node), header, value, out);
-            }
-        }
-    }
-
-    /// Sends a message to this node.
-    pub(super) fn send_to_self(&self, header: Header, value: &[u8], out: &mut impl Outbox) {
-        send(To::Node(self.settings.deployment.node), header, value, out);
-    }
-
-    /// Returns the leader of the view.
-    pub(super) fn leader(&self) -> Option<Member> {
-        let session = self.sessions.open(self.view)?;
-        Some(session.leader(self.view, self.settings.pid))
-    }
-
-    /// Returns the session of the view.
-    pub(super) fn session(&self) -> Option<&Session> {
-        self.sessions.open(self.view)
-    }
-
-    /// Returns the sender's place in the session, for a message between members of the view in
-    /// which this replica is normal. A replica that isn't normal, or not in this view, takes no
-    /// part. [N-MUTE]
-    pub(super) fn sent_by_member(&self, h: &Header) -> Result<usize, Reason> {
-        let session = self.sessions.get(h.rnd.epoch());
-        let session = session.ok_or(Reason::UnknownEpoch)?;
-        let place = session.place(sender(h)).ok_or(Reason::UnknownSender)?;
-        if h.rnd != self.view {
-            return Err(Reason::WrongView);
-        }
-        if self.status != Status::Normal {
-            return Err(Reason::NotNormal);
-        }
-        Ok(place)
-    }
-
-    /// Checks a message that only the view's leader sends.
-    pub(super) fn sent_by_leader(&self, h: &Header) -> Result<(), Reason> {
-        self.sent_by_member(h)?;
-        match self.leader() == Some(sender(h)) {
-            true => Ok(()),
-            false => Err(Reason::UnknownSender),
-        }
-    }
-
-    /// Returns the sender's place, for a message that only the view's leader takes, and only from
-    /// others.
-    pub(super) fn sent_by_follower(&self, h: &Header) -> Result<usize, Reason> {
-        let place = self.sent_by_member(h)?;
-        if !self.leads() {
-            return Err(Reason::NotForRole);
-        }
-        match sender(h) == self.member() {
-            true => Err(Reason::UnknownSender),
-            false => Ok(place),
-        }
-    }
-
-    /// Returns how many others a leader needs.
-    pub(super) fn f(&self) -> usize {
-        self.session().map_or(usize::MAX, |s| s.f as usize)
-    }
-
-    /// Returns the point that f others have reached: the f-th largest.
-    pub(super) fn by_f(&self, of: impl Fn(&Peer) -> Instance) -> Instance {
-        let mut reached: Vec<Instance> = self.duty.peers.iter().map(of).collect();
-        reached.sort_unstable_by(|a, b| b.cmp(a));
-        match self.f() {
-            0 => self.log.next(),
-            f => reached.get(f - 1).copied().unwrap_or(0),
-        }
-    }
-}
-
-/// Returns the memory that sent a message between replicas.
-pub(super) fn sender(h: &Header) -> Member {
-    Member {
-        node: h.swid,
-        nonce: h.client,
     }
 }
 

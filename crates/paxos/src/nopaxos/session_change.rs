@@ -29,7 +29,8 @@ use crate::{Epoch, Instance, Member, PartitionId, Reason, Round};
 /// An action for the driver of the change.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Effect {
-    /// Mark the session *writing*, then call [`SessionChange::marked_writing`]; give up if a later one exists.
+    /// Mark the session *writing*, then call [`SessionChange::marked_writing`]; give up if a later
+    /// one exists.
     MarkWriting,
     /// Mark the session *active*, and store these beginnings in the same write; then call
     /// [`SessionChange::marked_active`]; give up if a later session exists.
@@ -129,7 +130,8 @@ impl SessionChange {
         }
     }
 
-    /// Notes that the store shows the session as *active*, after which the driver programs the sequencer.
+    /// Notes that the store shows the session as *active*, after which the driver programs the
+    /// sequencer.
     pub fn marked_active(&mut self) {
         if self.phase == Phase::MarkingActive {
             self.phase = Phase::Done;
@@ -249,7 +251,8 @@ mod tests {
         }
     }
 
-    /// The session becomes active once each partition has a view that has begun. [F-ACTIVE] [F-WRITING]
+    /// The session becomes active once each partition has a view that has begun. [F-ACTIVE]
+    /// [F-WRITING]
     #[test]
     fn a_session_is_active_once_a_view_of_each_partition_has_begun() {
         let mut change = SessionChange::resume(session(5, Stage::Issued), 2).unwrap();
@@ -368,7 +371,7 @@ mod tests {
                 with(vec![member(1), Member { node: 2, nonce: 1 }]),
                 Reason::UnknownSender,
             ),
-            // The members are fewer than f+1, or one of them comes twice, or the leader isn't among them.
+            // The members are fewer than f+1, one comes twice, or the leader isn't among them.
             (0, member(1), started(view(0), 7, &[]), Reason::BadValue),
             (0, member(1), started(view(0), 7, &[1]), Reason::BadValue),
             (0, member(1), started(view(0), 7, &[1, 1]), Reason::BadValue),

@@ -10,12 +10,13 @@
 //! reach   entries u32, floor u64, next u64, stable u64
 //! change  entries u32, head
 //! head    magic "WPNR", version u16
-//!         cluster u32, group u16, node u16, partitions u16, partition u16, max_value u16, slots u64, nonce u64
+//!         cluster u32, group u16, node u16, partitions u16, partition u16, max_value u16,
+//!         slots u64, nonce u64
 //!         floor u64, next u64, stable u64
 //!         view u32, last normal view u32, status u8, in conflict u8
 //!         START_VIEW u8 { origin u32, end u64, len u16, value }
-//!         sessions u16 { number u32, sequencer u16, nonce u64, f u8, lead u16, stage u8, by u32, anew u8 { u64 },
-//!                        members u8 { node u16, nonce u64 } }
+//!         sessions u16 { number u32, sequencer u16, nonce u64, f u8, lead u16, stage u8, by u32,
+//!                        anew u8 { u64 }, members u8 { node u16, nonce u64 } }
 //! ```
 //!
 //! Entries count only together with the reach or the change behind them, which says how many they

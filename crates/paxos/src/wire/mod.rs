@@ -13,22 +13,22 @@
 //! | DELIVER | learner node | replicas | a decision | as a decision |
 //! | REPLY | replica | client | execution | ends the request |
 //! | REJECT | leader, acceptor | the sender | a refused message | names the reason |
-//! | QUERY | replica, recover, candidate | acceptors | a gap, a check | shows a vote, changes nothing |
+//! | QUERY | replica, recover, candidate | acceptors | a gap, a check | only shows a vote |
 //! | TRIM | replica, candidate | acceptors, leader | checkpoint | forgets below an instance |
 //! | PROBE | controller | every role | timer | PROBE_ACK |
-//! | PROBE_ACK | every role | the prober | PROBE | shows boot nonce, start, round, position and trim point |
+//! | PROBE_ACK | every role | the prober | PROBE | boot nonce, start, round, position, trim point |
 //!
 //! NOPaxos (`rnd` is a view, or the session's base round; `inst` is a slot of the log):
 //!
 //! | type | sender | receiver | trigger | effect |
 //! |---|---|---|---|---|
 //! | ORDERED | sequencer | replicas | REQUEST | a slot of the log |
-//! | ACK | follower | clients | ORDERED, READ | with f others and the leader's REPLY, ends requests |
+//! | ACK | follower | clients | ORDERED, READ | f of them and the leader's REPLY end requests |
 //! | GAP_REQUEST | replica | leader, all | a lost ORDERED | asks for it |
 //! | GAP_REPLY | replica | the asker | GAP_REQUEST | an entry of the log |
 //! | GAP_COMMIT | leader | replicas | nobody has it | the slot is a no-op |
 //! | GAP_COMMIT_REP | follower | leader | GAP_COMMIT | f of them: the leader goes on |
-//! | VIEW_CHANGE_REQ | replica | all | the leader is silent, a later session | asks for a later view |
+//! | VIEW_CHANGE_REQ | replica | all | a silent leader, a later session | asks for a later view |
 //! | VIEW_CHANGE | replica | the view's leader | VIEW_CHANGE_REQ | tells its log |
 //! | START_VIEW | leader | replicas | f+1 VIEW_CHANGEs | the log that the view begins with |
 //! | START_VIEW_REP | follower | leader | START_VIEW | has that log |

@@ -4,8 +4,9 @@
 //! | where | layout (big-endian) |
 //! |---|---|
 //! | GAP_REQUEST | [`GapRequest`]: `count` u32 |
-//! | GAP_COMMIT, VIEW_CHANGE, START_VIEW | [`Noops`]: `stable` u64, then ranges of {`offset` u32, `count` u32} |
-//! | SYNC_PREPARE | [`SyncPrepare`]: `stable` u64, `digest` u64, then ranges as above |
+//! | GAP_COMMIT, VIEW_CHANGE, START_VIEW | [`Noops`]: `stable` u64, then ranges |
+//! | a range | `offset` u32, `count` u32 |
+//! | SYNC_PREPARE | [`SyncPrepare`]: `stable` u64, `digest` u64, ranges as above |
 //!
 //! ORDERED, GAP_REPLY and READ carry a command or a no-op, like REQUEST and PHASE2A. All other
 //! messages have no value.
@@ -119,8 +120,8 @@ impl<'a> Noops<'a> {
     /// Appends the value of a message with this list.
     ///
     /// # Panics
-    /// If ranges are empty, overlap, descend, or don't lie within 2^32 slots from `stable` on: a list that says
-    /// something else than was meant would take requests away.
+    /// If ranges are empty, overlap, descend, or don't lie within 2^32 slots from `stable` on: a
+    /// list that says something else than was meant would take requests away.
     pub fn append(
         out: &mut Vec<u8>,
         stable: Instance,

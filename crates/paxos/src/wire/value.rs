@@ -9,7 +9,7 @@
 //! | PROBE_ACK | [`ProbeReport`]: `nonce` u64, `trim` u64, `start` u64 |
 //! | EPOCH marker (no-op) | `epoch` u32 |
 //! | packed | items of `length` u16, `client` u64, `request` u64, bytes |
-//! | multi-partition | `round` u32, `count` u16, then `count` × {`pid` u16, `inst` u64}, then the command |
+//! | multi-partition | `round` u32, `count` u16, `count` × {`pid` u16, `inst` u64}, the command |
 
 use super::Reason;
 use crate::{Epoch, Instance, PartitionId, Round};

@@ -4,7 +4,8 @@
 //! | file | what |
 //! |---|---|
 //! | [`scripts`] | one packet after the other: what others leave open or get wrong, and each rule |
-//! | [`random`] | whole groups on a network that does everything, over sessions, views and lost memories; and the same with each [`mutation`] |
+//! | [`random`] | groups on a network that does everything, over sessions, views, lost memories |
+//! | [`mutation`] | the same with each mistake |
 //! | [`world`] | such a group |
 
 mod mutation;
