@@ -6,10 +6,15 @@
 //!
 //! | protocol | who puts commands in order | a command is committed once |
 //! |---|---|---|
-//! | [`Protocol::Vr`]: Multi-Paxos, or Viewstamped Replication (Liskov and Cowling, 2012) | the leader, a slot a request | f+1 logs have it |
+//! | [`Protocol::Vr`] | the leader, a slot a request | f+1 logs have it |
 //! | [`Protocol::VrBatch`] | the same; it gathers requests while a batch is under way | the same |
-//! | [`Protocol::FastPaxos`] (Lamport, 2006) | the network: each replica appends what arrives | f + ⌈f/2⌉ + 1 logs agree, as the leader sees it |
-//! | [`Protocol::SpecPaxos`] (Ports et al., NSDI 2015) | the same, and each replica executes and answers at once | as many answers agree, as the client sees it ([`Matching`]) |
+//! | [`Protocol::FastPaxos`] | the network: each replica appends what arrives | enough logs agree |
+//! | [`Protocol::SpecPaxos`] | the same; each executes and answers at once | enough answers agree |
+//!
+//! VR is Multi-Paxos, or Viewstamped Replication (Liskov and Cowling, 2012). Fast Paxos is
+//! Lamport's (2006), and Speculative Paxos that of Ports et al. (NSDI 2015). Enough are f + ⌈f/2⌉ +
+//! 1 replicas. In Fast Paxos the leader sees whether they agree, and in Speculative Paxos the
+//! client does ([`Matching`]).
 //!
 //! They have one frame. Replicas are numbered, and view v is led by replica (v - 1) mod n. A view
 //! is *ordered* or *free*. In an ordered view the leader appends and all others follow it. In a
@@ -20,8 +25,10 @@
 //! ```text
 //!  ordered   REQUEST -> leader -- PREPARE --> all -- PREPARE_OK --> leader -- REPLY -->
 //!  free      REQUEST -> all,  Fast Paxos: all -- VOTE --> leader -- REPLY -->
-//!                             Speculative Paxos: all -- REPLY -->,  now and then  leader -- SYNC --> all -- VOTE --> leader
-//!  change    VIEW_CHANGE_REQ, VIEW_CHANGE -> new leader -- fetches what it lacks --> START_VIEW -> all -- fetch --> PREPARE_OK
+//!                             Speculative Paxos: all -- REPLY -->,
+//!                                  now and then  leader -- SYNC --> all -- VOTE --> leader
+//!  change    VIEW_CHANGE_REQ, VIEW_CHANGE -> new leader -- fetches what it lacks -->
+//!            START_VIEW -> all -- fetch --> PREPARE_OK
 //! ```
 //!
 //! The messages are NOPaxos's, with their numbers, in clusters of their own:
@@ -34,7 +41,7 @@
 //! | VOTE | SYNC_REP | the log is filled below | `client` = its digest |
 //! | VIEW_CHANGE_REQ | the same | | |
 //! | VIEW_CHANGE | the same | the log is filled below | `vrnd` = its view, and how that one began |
-//! | START_VIEW | the same | the view begins with the log below | `vrnd` = whose log that is, its digest |
+//! | START_VIEW | the same | the view begins with the log below | `vrnd` = whose log, its digest |
 //! | FETCH, ENTRY | GAP_REQUEST, GAP_REPLY | slot | how many; the entry |
 //!
 //! A process that ends is gone for good: who forgot must not be counted again. One that lags

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A group of peers with clients, in virtual time.
 
+mod out;
+
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
@@ -21,6 +23,7 @@ use test_world::queue::{MICROSECOND, MILLISECOND, Queue, SECOND};
 use super::Broken;
 use super::judge::{Judge, Tally};
 use crate::{Matching, Peer, PeerGroup, Protocol};
+use out::{App, Nowhere, Out, Reply};
 
 const CLUSTER: u32 = 77;
 const GROUP: u16 = 1;
@@ -82,87 +85,6 @@ impl Plan {
         cuts: true,
         isolations: 6,
     };
-}
-
-// ---- The application
-
-#[derive(Default)]
-struct Nowhere(Option<Vec<u8>>);
-
-impl Storage for Nowhere {
-    fn load(&mut self) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.0.clone())
-    }
-
-    fn replace(&mut self, checkpoint: &[u8]) -> io::Result<()> {
-        self.0 = Some(checkpoint.to_vec());
-        Ok(())
-    }
-}
-
-impl StateMachine for Tally {
-    fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) {
-        Tally::execute(self, command);
-        reply.extend(self.answer());
-    }
-
-    fn save(&self, out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(&self.answer())
-    }
-
-    fn load(from: &mut dyn Read) -> io::Result<Self> {
-        let mut number = || {
-            let mut bytes = [0; 8];
-            from.read_exact(&mut bytes)?;
-            io::Result::Ok(u64::from_be_bytes(bytes))
-        };
-        Ok(Tally {
-            total: number()?,
-            chain: number()?,
-        })
-    }
-}
-
-type App = InMemory<Tally, Nowhere>;
-
-// ---- What a replica sends
-
-type Reply = (Option<Basis>, u64, u64, Vec<u8>);
-
-#[derive(Default)]
-struct Out {
-    packets: Vec<(To, Header, Vec<u8>)>,
-    replies: Vec<Reply>,
-}
-
-impl Outbox for Out {
-    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
-        assert_eq!(usize::from(header.value_len), value.len());
-        self.packets.push((to, *header, value.to_vec()));
-    }
-}
-
-impl Output for Out {
-    fn reply(
-        &mut self,
-        _: &ReplyTo,
-        basis: Option<Basis>,
-        client: u64,
-        request: u64,
-        status: u8,
-        bytes: &[u8],
-    ) {
-        let answer = [&[status], bytes].concat();
-        self.replies.push((basis, client, request, answer));
-    }
-
-    fn ack(&mut self, _: &ReplyTo, _: &Header) {
-        unreachable!("peers acknowledge nothing to clients");
-    }
-
-    fn sibling(&mut self, _: PartitionId, _: SiblingMessage) {
-        unreachable!("there is one partition");
-    }
 }
 
 // ---- The world
@@ -307,7 +229,8 @@ impl World {
             let (view, status, counters) = (peer.view(), peer.status(), peer.counters());
             let (next, stable, waits) = (host.worker.next(), peer.stable(), host.worker.waiting());
             format!(
-                "\n{node}: view {view} {status:?}, next {next}, stable {stable}, {waits} wait, {counters:?}"
+                "\n{node}: view {view} {status:?}, next {next}, stable {stable}, {waits} wait, \
+                 {counters:?}"
             )
         };
         let open = self.sessions.iter().map(|s| (s.id, s.last, s.open.len()));
