@@ -8,8 +8,11 @@
 //!
 //! | protocol | `ready` | `stable` |
 //! |---|---|---|
-//! | [`Paxos`] | the first instance that isn't decided here | the first instance that isn't decided here |
-//! | [`NoPaxos`] | leader: the first open gap or end of its log; others: `stable` | the end of what all later views have |
+//! | [`Paxos`] | the first instance that isn't decided here | the same |
+//! | [`NoPaxos`] | see below | the end of what all later views have |
+//!
+//! With NOPaxos `ready` is the first open gap or the end of the log at the leader, and elsewhere
+//! `stable`.
 
 mod nopaxos;
 mod paxos;

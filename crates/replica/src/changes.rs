@@ -15,7 +15,7 @@
 //! | touched | 3, session, instance |
 //! | done | 4, session, instance, request u64, status u8, length u32, reply |
 //! | closed | 5, session |
-//! | part | 6, session, instance, request u64, part u16, length of the command u32, length u32, piece |
+//! | part | 6, session, instance, request u64, part u16, command's length u32, length u32, piece |
 //!
 //! The records have numbered places, which are used again from 0 on after a fold. A record that is
 //! older than the table's position is out of date, so a fold needs to delete only large records,

@@ -14,7 +14,7 @@
 //! | part | bytes (big-endian) |
 //! |---|---|
 //! | any but the last | length of the whole command u32, a piece of it |
-//! | the last | length of the whole command u32, number of parts before it u16, the end of the command |
+//! | the last | length of the whole command u32, number of earlier parts u16, the command's end |
 //!
 //! The parts before the last may come in any order, and any number of times. The last one is sent
 //! once all others are answered.

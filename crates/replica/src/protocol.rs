@@ -9,11 +9,12 @@
 //! | MOVE | 4 u8, address |
 //! | DIED | 5 u8, instance u64, index u16, node u16 |
 //! | VOID | 6 u8, instance u64, index u16 |
-//! | address | `home` u16, `family` u8 (in its lower 3 bits 4, 6, 0 = none; in the upper 5 the number of the client's key), 16 bytes (IPv4 in the first four), `port` u16 |
+//! | address | `home` u16, `family` u8, 16 bytes (IPv4 in the first four), `port` u16 |
+//! | `family` | lower 3 bits: 4, 6, 0 = none; upper 5 bits: the number of the client's key |
 //! | REPLY, and each item of a packed REPLY | `status` u8, bytes |
 //! | bytes of the reply to OPEN | session id u64 |
 //! | command whose `request` has bit 63 | a part of a longer one ([`parts`](crate::parts)) |
-//! | READ whose `request` has bit 62 | a command that only reads ([`read_number`](crate::read_number)) |
+//! | READ whose `request` has bit 62 | a read-only command ([`read_number`](crate::read_number)) |
 //!
 //! In OPEN the command's client is a random number that names the attempt; in all other commands it
 //! is the session id.

@@ -5,13 +5,13 @@
 //! |---|---|---|
 //! | identity | `i` | format u8, cluster u32, group u16, partition u16, partitions u16 |
 //! | position | `p` | next instance u64, epoch of the last marker executed u32 |
-//! | incarnation | `d` | `node` u16, incarnation u64: under which number that replica reports what this disk holds |
-//! | session | `s`, id u64 | flags u8, `window` u16, address, `nonce` u64, `max` u64, `last_inst` u64 |
-//! | replies | `r`, id u64, page u16 | of each slot in use: `request` u64, `status` u8, length u32, bytes |
-//! | commit | `c`, place u16 | what it changed since the position before it ([`changes`](crate::changes)) |
+//! | incarnation | `d` | `node` u16, incarnation u64: by which it reports this disk |
+//! | session | `s`, id u64 | flags u8, `window` u16, address; u64: `nonce`, `max`, `last_inst` |
+//! | replies | `r`, id u64, page u16 | used slots: `request` u64, `status` u8, length u32, bytes |
+//! | commit | `c`, place u16 | what it changed since the one before ([`changes`](crate::changes)) |
 //! | outcome | `o`, instance u64 | see [`outcome`](crate::outcome) |
-//! | voided | `v`, instance u64, index u16 | of a command that took no effect ([`voids`](crate::execution)); empty |
-//! | part | `q`, id u64, part u16 | of a command that isn't whole yet: `request` u64, its length u32, bytes |
+//! | voided | `v`, instance u64, index u16 | empty: it had no effect; [`voids`](crate::execution) |
+//! | part | `q`, id u64, part u16 | of an incomplete command: `request` u64, length u32, bytes |
 
 use crate::application::{Error, MOVE_AWAY, Record};
 use crate::identity::Identity;

@@ -67,8 +67,7 @@ fn the_home_of_a_session_executes_its_reads_and_answers_from_its_record() {
 /// If a home takes over the state of a replica that passed a read, it executes the read when that
 /// is repeated, unless a command followed. [S-PASS]
 #[test]
-fn a_home_that_took_the_state_of_one_that_passed_a_read_executes_it_again_if_nothing_came_behind_it()
- {
+fn a_home_that_took_the_state_of_one_that_passed_a_read_executes_it_again_if_nothing_followed() {
     let (mut fed, session) = with_session(REPLICAS[0], false);
     fed.log(session, 1, &command(100));
     fed.log(session, 2, &command(READ));

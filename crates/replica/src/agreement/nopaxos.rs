@@ -3,8 +3,8 @@
 //! lost.
 //!
 //! ```text
-//!  ORDERED ──> receiver ──slot by slot──> log of the replica ──> execution: the leader up to `ready`,
-//!                 └──────missing────────> gaps, views, synchronisation      all others up to `stable`
+//!  ORDERED ──> receiver ──slot by slot──> log of the replica ──> execution: leader up to `ready`,
+//!                 └──────missing────────> gaps, views, synchronisation      others up to `stable`
 //! ```
 //!
 //! When a timer of the replica decides something, the replica sends a packet to itself, which is

@@ -2,10 +2,13 @@
 //! The agreed way past a command on which programs die.
 //!
 //! ```text
-//!  dies twice --> noted on disk, the process ends --> starts, waits at the command's instance, looks at the log ahead
-//!                                                         |
-//!       DIED of this replica, through the log  <----------+--> another replica has passed it: its state is fetched
-//!       DIED of all replicas there, or an operator's order --> the command takes no effect, and is answered so
+//!  dies twice --> noted on disk, the process ends --> starts, waits at the command's instance,
+//!                                                     looks at the log ahead
+//!                                                      |
+//!       DIED of this replica, through the log  <-------+--> another replica has passed it:
+//!        |                                                  its state is fetched
+//!       DIED of all replicas there, or an operator's order --> the command takes no effect,
+//!                                                              and is answered so
 //! ```
 //!
 //! A note on disk is a promise: a replica that has one never executes the command, whatever happens
