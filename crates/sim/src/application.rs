@@ -1,201 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The replicated program of the simulation: words that are set, counted, appended to and compared, on a simulated
-//! store that distinguishes a killed process from a machine without power.
+//! The replicated program of the simulation: words that are set, counted, appended to and compared,
+//! on a simulated store that distinguishes a killed process from a machine without power.
 //!
-//! Every command has its own number, and the program counts the commands that it has executed as part of its state. So
-//! the [observer](Execution) can tell at which position of the common history a replica executed which command, without
-//! looking into the replica.
+//! Every command has its own number, and the program counts the commands that it has executed as
+//! part of its state. So the [observer](Execution) can tell at which position of the common history
+//! a replica executed which command, without looking into the replica.
+
+mod command;
+mod shared_store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
-use paxos::wire::value::Vector;
-use paxos::{Epoch, Instance, PartitionId};
+use paxos::Instance;
 use replica::application::{Reader, RecordVisitor};
 use replica::{Application, Checkpoint, Error, Part, Record, Restore, Snapshot};
 
 use crate::linearizability::Op;
 use crate::rng::mix;
-
-/// A command as clients send it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Command {
-    /// The number of the command, unique in a run.
-    pub id: u64,
-    /// The key of the command.
-    pub key: u64,
-    /// The operation.
-    pub op: Op,
-}
-
-impl Command {
-    const LEN: usize = 33;
-
-    /// Returns the command's bytes, followed by `padding` bytes that only this command has there.
-    pub fn emit(&self, padding: usize) -> Vec<u8> {
-        let (code, a, b) = match self.op {
-            Op::Get => (0, 0, 0),
-            Op::Set(to) => (1, to, 0),
-            Op::Incr => (2, 0, 0),
-            Op::Append(item) => (3, item, 0),
-            Op::CompareAndSet(expected, to) => (4, expected, to),
-        };
-        let mut out = Vec::with_capacity(Self::LEN + padding);
-        out.push(code);
-        for word in [self.id, self.key, a, b] {
-            out.extend_from_slice(&u64::to_be_bytes(word));
-        }
-        out.extend((0..padding).map(|at| self.padding(at)));
-        out
-    }
-
-    fn padding(&self, at: usize) -> u8 {
-        mix(self.id << 16 ^ at as u64) as u8
-    }
-
-    /// Parses a command, or returns `None` for anything else. A command that was put together of others' bytes has a
-    /// number that none has.
-    pub fn parse(bytes: &[u8]) -> Option<Command> {
-        let word = |i: usize| Some(u64::from_be_bytes(bytes.get(i..i + 8)?.try_into().ok()?));
-        let (id, key, a, b) = (word(1)?, word(9)?, word(17)?, word(25)?);
-        let op = match bytes[0] {
-            0 => Op::Get,
-            1 => Op::Set(a),
-            2 => Op::Incr,
-            3 => Op::Append(a),
-            4 => Op::CompareAndSet(a, b),
-            _ => return None,
-        };
-        let command = Command { id, key, op };
-        let padding = bytes[Self::LEN..].iter().enumerate();
-        let is_own = padding
-            .into_iter()
-            .all(|(at, byte)| *byte == command.padding(at));
-        Some(Command {
-            id: if is_own { id } else { u64::MAX },
-            ..command
-        })
-    }
-}
-
-/// Returns the number that stands for a command in decided values that contain only its last part.
-pub fn last_part(client: u64, number: u64) -> u64 {
-    1 << 63 | mix(client ^ mix(number)) >> 1
-}
-
-/// The operation of a command over several partitions. It has a key in each, and the result for each of these words
-/// depends on all of them, so different moments would show.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Span {
-    /// Answers with all words, folded.
-    Read,
-    /// Folds all words and a number into each of them, and answers with the fold.
-    Fold(u64),
-}
-
-impl Span {
-    /// Returns the new words and the answer.
-    pub fn apply(self, words: &[u64]) -> (Vec<u64>, u64) {
-        let fold = |folded: u64, word: &u64| mix(folded ^ word);
-        let answer = words.iter().fold(words.len() as u64, fold);
-        match self {
-            Span::Read => (words.to_vec(), answer),
-            Span::Fold(item) => {
-                let answer = mix(answer ^ item);
-                let after = words.iter().map(|word| mix(word ^ answer.rotate_left(17)));
-                (after.collect(), answer)
-            }
-        }
-    }
-}
-
-/// A command over several partitions as clients send it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Spanning {
-    /// The number of the command, unique in a run.
-    pub id: u64,
-    /// The keys, by ascending partitions.
-    pub keys: Vec<(PartitionId, u64)>,
-    /// The operation.
-    pub span: Span,
-}
-
-impl Spanning {
-    const CODE: u8 = 9;
-
-    /// Returns the command's bytes.
-    pub fn emit(&self) -> Vec<u8> {
-        let mut out = vec![Self::CODE];
-        let item = match self.span {
-            Span::Read => 0,
-            Span::Fold(item) => item + 1,
-        };
-        let keys = self
-            .keys
-            .iter()
-            .flat_map(|(pid, key)| [u64::from(*pid), *key]);
-        for word in [self.id, item].into_iter().chain(keys) {
-            out.extend_from_slice(&word.to_be_bytes());
-        }
-        out
-    }
-
-    /// Parses a command, or returns `None` for anything else.
-    pub fn parse(bytes: &[u8]) -> Option<Spanning> {
-        let mut words = words_of(bytes.strip_prefix(&[Self::CODE])?)?.into_iter();
-        let (id, item) = (words.next()?, words.next()?);
-        let mut keys = Vec::new();
-        while let Some(pid) = words.next() {
-            keys.push((pid as PartitionId, words.next()?));
-        }
-        let span = match item {
-            0 => Span::Read,
-            item => Span::Fold(item - 1),
-        };
-        Some(Spanning { id, keys, span })
-    }
-}
-
-/// A key's word, read without a place in the log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Look {
-    /// The number of commands executed before the read.
-    pub position: u64,
-    /// The word.
-    pub word: u64,
-}
-
-impl Look {
-    const CODE: u8 = 10;
-
-    /// Returns the command that reads a key.
-    pub fn at(key: u64) -> Vec<u8> {
-        let mut out = vec![Self::CODE];
-        out.extend_from_slice(&key.to_be_bytes());
-        out
-    }
-
-    /// Returns the key if this is such a command.
-    fn key(command: &[u8]) -> Option<u64> {
-        let key = command.strip_prefix(&[Self::CODE])?.try_into().ok()?;
-        Some(u64::from_be_bytes(key))
-    }
-
-    /// Parses an answer.
-    pub fn parse(answer: &[u8]) -> Option<Look> {
-        match words_of(answer)?[..] {
-            [position, word] => Some(Look { position, word }),
-            _ => None,
-        }
-    }
-}
-
-fn words_of(bytes: &[u8]) -> Option<Vec<u64>> {
-    let words = bytes.chunks(8).map(|word| word.try_into().ok());
-    words.map(|word| word.map(u64::from_be_bytes)).collect()
-}
+use command::words_of;
+pub use command::{Command, Look, Span, Spanning, last_part};
+pub use shared_store::SharedStore;
 
 /// One executed command, from which the checkers learn about a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -264,13 +91,14 @@ pub struct Store {
     ahead: u64,
     /// For a mutation, nothing is taken back.
     keeps: bool,
-    /// The places where parts of commands over several partitions were applied since the last commit; `taken_back` has
-    /// those that were taken back.
+    /// The places where parts of commands over several partitions were applied since the last
+    /// commit; `taken_back` has those that were taken back.
     applied: Vec<Instance>,
     taken_back: Vec<Instance>,
     /// For a mutation, a commit of such parts takes effect with the next one.
     delays_applied: bool,
-    /// The number of commands executed by the process; the next field is the instance after the last one.
+    /// The number of commands executed by the process; the next field is the instance after the
+    /// last one.
     executed: u64,
     executed_below: Instance,
     /// The records that the last commit replaced.
@@ -292,230 +120,6 @@ struct Begun {
     words: Vec<(u64, u64)>,
     records: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     executed: u64,
-}
-
-/// The store, shared by the application (which is in the worker) and the harness.
-#[derive(Clone, Debug)]
-pub struct SharedStore(Arc<Mutex<Store>>);
-
-impl Default for SharedStore {
-    fn default() -> Self {
-        SharedStore(Arc::new(Mutex::new(Store {
-            committed: State::default(),
-            durable: State::default(),
-            dirty_words: Vec::new(),
-            dirty_records: Vec::new(),
-            kill: Kill::Never,
-            deadly: BTreeSet::new(),
-            full: false,
-            executions: Vec::new(),
-            uncertain: None,
-            ahead: u64::MAX,
-            keeps: false,
-            applied: Vec::new(),
-            taken_back: Vec::new(),
-            delays_applied: false,
-            executed: 0,
-            executed_below: 0,
-            undo: Vec::new(),
-            late: None,
-        })))
-    }
-}
-
-impl SharedStore {
-    fn lock(&self) -> MutexGuard<'_, Store> {
-        self.0.lock().expect("no panic while the store is held")
-    }
-
-    /// Opens the application of a new process on this store.
-    pub fn open(&self) -> Kv {
-        let mut store = self.lock();
-        store.kill = Kill::Never;
-        let executed = store.committed.executed;
-        store.executed = executed;
-        store.uncertain.iter_mut().for_each(Vec::clear);
-        store.applied.clear();
-        drop(store);
-        Kv {
-            store: self.clone(),
-            words: BTreeMap::new(),
-            delayed: Vec::new(),
-            executed,
-            inst: 0,
-            died: false,
-            taken: Arc::default(),
-        }
-    }
-
-    /// Shows executions only once they are committed from now on, since they may be taken back before.
-    pub fn show_committed(&self) {
-        self.lock().uncertain = Some(Vec::new());
-    }
-
-    /// Limits how many commands that may be taken back are executed, from the next process on.
-    pub fn stay_close(&self, ahead: u64) {
-        self.lock().ahead = ahead;
-    }
-
-    /// Makes the mistake of keeping executions that should be taken back.
-    pub fn keep_uncommitted(&self) {
-        self.lock().keeps = true;
-    }
-
-    /// Makes the mistake of not storing passed commands over several partitions before the process continues.
-    pub fn delay_applied(&self) {
-        self.lock().delays_applied = true;
-    }
-
-    /// Returns where parts of commands over several partitions were taken back since the last call, on which siblings
-    /// rely.
-    pub fn take_taken_back(&self) -> Vec<Instance> {
-        std::mem::take(&mut self.lock().taken_back)
-    }
-
-    /// Lets the power fail: commits since the last checkpoint are lost.
-    pub fn lose_power(&self) {
-        let mut store = self.lock();
-        store.committed = store.durable.clone();
-        store.dirty_words.clear();
-        store.dirty_records.clear();
-    }
-
-    /// Replaces the disk by an empty one.
-    pub fn wipe(&self) {
-        let mut store = self.lock();
-        store.committed = State::default();
-        store.durable = State::default();
-        store.dirty_words.clear();
-        store.dirty_records.clear();
-    }
-
-    /// Kills the process at its `calls`-th call of the application from now, which is in the middle of a worker's step.
-    pub fn kill_in(&self, calls: u32) {
-        self.lock().kill = Kill::In(calls);
-    }
-
-    /// Makes the program die from now on of each command for this key.
-    pub fn die_of(&self, key: u64) {
-        self.lock().deadly.insert(key);
-    }
-
-    /// Cancels a planned kill that hasn't happened.
-    pub fn spare(&self) {
-        let mut store = self.lock();
-        if store.kill != Kill::Dead {
-            store.kill = Kill::Never;
-        }
-    }
-
-    /// Returns whether the planned kill has happened.
-    pub fn killed(&self) -> bool {
-        self.lock().kill == Kill::Dead
-    }
-
-    /// Makes writes fail from now on, or succeed again.
-    pub fn set_full(&self, full: bool) {
-        self.lock().full = full;
-    }
-
-    /// Returns whether writes fail because the disk is full.
-    pub fn is_full(&self) -> bool {
-        self.lock().full
-    }
-
-    /// Makes the mistake of losing the recorded replies, except for those since the last fold.
-    pub fn forget_replies(&self) {
-        let records = &mut self.lock().committed.records;
-        records.retain(|key, _| key.first() != Some(&b'r'));
-    }
-
-    /// Makes the mistake of losing parts of incomplete commands, except for those since the last fold.
-    pub fn forget_parts(&self) {
-        let records = &mut self.lock().committed.records;
-        records.retain(|key, _| key.first() != Some(&b'q'));
-    }
-
-    /// Makes the mistake of losing the outcomes of commands over several partitions.
-    pub fn forget_outcomes(&self) {
-        let records = &mut self.lock().committed.records;
-        records.retain(|key, _| key.first() != Some(&b'o'));
-    }
-
-    /// Makes the mistake of losing the outcomes of commands of epochs before the last marker.
-    pub fn forget_overtaken_outcomes(&self) {
-        let records = &mut self.lock().committed.records;
-        let marker = |(key, value): (&Vec<u8>, &Vec<u8>)| {
-            let bytes = value[position_in(key)?.end..].first_chunk()?;
-            Some(Epoch::from_be_bytes(*bytes))
-        };
-        let last = records.iter().filter_map(marker).max();
-        let overtaken =
-            |outcome: &[u8]| Vector::parse(outcome).is_ok_and(|v| Some(v.round.epoch()) < last);
-        records.retain(|key, value| key.first() != Some(&b'o') || !overtaken(value));
-    }
-
-    /// Makes the mistake of a last commit that stored the effects, but not the records.
-    pub fn undo_records(&self) {
-        let mut store = self.lock();
-        for record in std::mem::take(&mut store.undo) {
-            store.committed.put(&record);
-        }
-    }
-
-    /// Makes the mistake that each commit takes effect with the next one from now on.
-    pub fn commit_late(&self) {
-        self.lock().late = Some(None);
-    }
-
-    /// Moves the executions since the last call to the end of `into`.
-    pub fn drain_executions(&self, into: &mut Vec<Execution>) {
-        into.append(&mut self.lock().executions);
-    }
-
-    /// Returns how many commands the durable state contains.
-    pub fn durable_position(&self) -> u64 {
-        self.lock().durable.executed
-    }
-
-    /// Returns the instance below which everything survives a power failure.
-    pub fn durable_instance(&self) -> Instance {
-        self.lock().durable.next_instance()
-    }
-
-    /// Returns the instance below which everything survives the process.
-    pub fn committed_instance(&self) -> Instance {
-        self.lock().committed.next_instance()
-    }
-
-    /// Returns how many commands the committed state contains.
-    pub fn committed_position(&self) -> u64 {
-        self.lock().committed.executed
-    }
-
-    /// Returns how many commands the process has executed, stored or not.
-    pub fn executed_position(&self) -> u64 {
-        self.lock().executed
-    }
-
-    /// Makes the mistake that the next process counts everything that this one has executed as stored.
-    pub fn count_executed(&self) {
-        let mut store = self.lock();
-        let below = store.executed_below.to_be_bytes();
-        let stored = store.committed.records.iter_mut();
-        let stored = stored.filter_map(|(key, value)| Some(&mut value[position_in(key)?]));
-        if let Some(last) = stored.max_by(|a, b| a.cmp(b)) {
-            if last[..] < below[..] {
-                last.copy_from_slice(&below);
-            }
-        }
-    }
-
-    /// Returns a digest of the committed contents, without the replica's records.
-    pub fn contents(&self) -> u64 {
-        let store = self.lock();
-        contents(&store.committed.words, store.committed.executed)
-    }
 }
 
 impl Store {
@@ -557,7 +161,8 @@ impl Store {
         self.committed.executed = commit.executed;
     }
 
-    /// Returns the contents that a checkpoint which begins now makes durable. Commits during the checkpoint stay dirty.
+    /// Returns the contents that a checkpoint which begins now makes durable. Commits during the
+    /// checkpoint stay dirty.
     fn begin_checkpoint(&self) -> Begun {
         let word = |key| self.committed.words.get(key).copied().unwrap_or(0);
         let record = |key| self.committed.records.get(key).cloned();
@@ -588,8 +193,8 @@ impl Store {
     }
 }
 
-/// Returns where a record has the position in the log, if it has one. The epoch of the last marker follows the
-/// position.
+/// Returns where a record has the position in the log, if it has one. The epoch of the last marker
+/// follows the position.
 fn position_in(key: &[u8]) -> Option<Range<usize>> {
     match key[0] {
         b'p' => Some(0..8),
@@ -944,84 +549,4 @@ fn take_part(rest: &mut &[u8]) -> Result<Vec<u8>, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn incr(app: &mut Kv, id: u64) -> u64 {
-        let command = Command {
-            id,
-            key: 3,
-            op: Op::Incr,
-        };
-        let mut reply = Vec::new();
-        app.execute(&command.emit(5), &mut reply).unwrap();
-        u64::from_be_bytes(reply.try_into().unwrap())
-    }
-
-    #[test]
-    fn commands_survive_the_wire() {
-        for op in [
-            Op::Get,
-            Op::Set(1),
-            Op::Incr,
-            Op::Append(2),
-            Op::CompareAndSet(3, 4),
-        ] {
-            let command = Command { id: 9, key: 8, op };
-            assert_eq!(Command::parse(&command.emit(7)), Some(command));
-        }
-        assert_eq!(Command::parse(b""), None);
-        assert_eq!(Command::parse(&[9; 40]), None);
-    }
-
-    #[test]
-    fn a_kill_loses_what_was_not_committed_and_power_what_was_not_checkpointed() {
-        let store = SharedStore::default();
-        let mut app = store.open();
-        incr(&mut app, 1);
-        app.commit(&[]).unwrap();
-        app.checkpoint().unwrap()().unwrap();
-        incr(&mut app, 2);
-        app.commit(&[]).unwrap();
-        assert_eq!(incr(&mut app, 3), 3);
-        let mut app = store.open();
-        assert_eq!(incr(&mut app, 3), 3, "the third was never committed");
-        store.lose_power();
-        let mut app = store.open();
-        assert_eq!(incr(&mut app, 3), 2, "nor the second checkpointed");
-    }
-
-    #[test]
-    fn a_planned_kill_makes_everything_after_it_void() {
-        let store = SharedStore::default();
-        let mut app = store.open();
-        store.kill_in(1);
-        incr(&mut app, 1);
-        assert!(app.commit(&[]).is_err() && store.killed());
-        assert_eq!(incr(&mut store.open(), 1), 1);
-    }
-
-    #[test]
-    fn a_snapshot_carries_contents_and_records() {
-        let (one, two) = (SharedStore::default(), SharedStore::default());
-        let mut app = one.open();
-        incr(&mut app, 1);
-        let record = Record {
-            key: b"next".to_vec(),
-            value: Some(b"1".to_vec()),
-        };
-        app.commit(&[record]).unwrap();
-        let mut bytes = Vec::new();
-        app.snapshot().unwrap().write_to(&mut bytes).unwrap();
-        let mut other = two.open();
-        assert!(other.restore(&mut &bytes[..bytes.len() - 1]).is_err());
-        other.restore(&mut bytes.as_slice()).unwrap();
-        assert_eq!(one.contents(), two.contents());
-        assert_eq!((two.durable_position(), two.committed_position()), (1, 1));
-        let mut seen = Vec::new();
-        other
-            .records(&mut |k, v| seen.push((k.to_vec(), v.to_vec())))
-            .unwrap();
-        assert_eq!(seen, [(b"next".to_vec(), b"1".to_vec())]);
-    }
-}
+mod tests;

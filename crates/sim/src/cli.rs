@@ -205,7 +205,8 @@ fn print_outcome(outcome: &Outcome) {
 fn print_shrunk(plan: &Plan, outcome: &Outcome) {
     let shrunk = shrink::shrink(plan, &outcome.violations[0], &Options::default());
     say!(
-        "\nThe same violation with {} of {} actions (save as a file and run: ./dev sim --script FILE):\n\n{shrunk}",
+        "\nThe same violation with {} of {} actions (save as a file and run: ./dev sim --script \
+         FILE):\n\n{shrunk}",
         shrunk.actions.len(),
         plan.actions.len(),
     );
@@ -250,8 +251,18 @@ fn soak_all(arguments: &Arguments) -> bool {
         return summary.failures.is_empty();
     }
     eprintln!();
+    print_summary(&summary, arguments);
+    if let Some(first) = summary.failures.first().filter(|_| arguments.shrink) {
+        let plan = draw::plan(first.seed, &arguments.limits);
+        print_shrunk(&plan, &run_seed(first.seed, &arguments.options()));
+    }
+    summary.failures.is_empty()
+}
+
+fn print_summary(summary: &Summary, arguments: &Arguments) {
     say!(
-        "{} seeds from {}, {:.0} seeds/s, {:.2} million steps/s, {} instances decided, {} commands acknowledged, {} failed",
+        "{} seeds from {}, {:.0} seeds/s, {:.2} million steps/s, {} instances decided, {} commands \
+         acknowledged, {} failed",
         summary.seeds,
         arguments.start,
         summary.seeds as f64 / summary.seconds.max(1e-9),
@@ -275,17 +286,14 @@ fn soak_all(arguments: &Arguments) -> bool {
         };
         say!("  reproduce it: ./dev sim {}{protocol}", failure.seed);
     }
-    if let Some(first) = summary.failures.first().filter(|_| arguments.shrink) {
-        let plan = draw::plan(first.seed, &arguments.limits);
-        print_shrunk(&plan, &run_seed(first.seed, &arguments.options()));
-    }
-    summary.failures.is_empty()
 }
 
 fn json(summary: &Summary, violations: usize) -> String {
     let seconds = summary.seconds.max(1e-9);
     format!(
-        "{{\"seeds\":{},\"violations\":{violations},\"unknown\":{},\"seeds_per_s\":{:.1},\"commands\":{},\"views\":{},\"crowds\":{},\"steps\":{},\"steps_per_s\":{:.0},\"decided\":{},\"seconds\":{:.3},\"failed_seeds\":{:?}}}",
+        "{{\"seeds\":{},\"violations\":{violations},\"unknown\":{},\"seeds_per_s\":{:.1},\
+         \"commands\":{},\"views\":{},\"crowds\":{},\"steps\":{},\"steps_per_s\":{:.0},\
+         \"decided\":{},\"seconds\":{:.3},\"failed_seeds\":{:?}}}",
         summary.seeds,
         summary.undecided.len(),
         summary.seeds as f64 / seconds,

@@ -6,7 +6,7 @@
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `TIME load CLIENT PID COUNT OP` | `COUNT` commands of one kind, a millisecond apart, of one key |
+//! | `TIME load CLIENT PID COUNT OP` | `COUNT` commands of one kind and key, a millisecond apart |
 //! | `expect acknowledged N` | so many commands are answered in the end |
 //! | `expect answers within SECONDS` | no command waited longer for its answer |
 //! | `expect epochs N` | the last epoch is N or a later one |

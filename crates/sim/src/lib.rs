@@ -15,7 +15,7 @@
 //! | [`application`] | the replicated program |
 //! | [`check`] | the invariants, checked after every step by records of their own |
 //! | [`linearizability`] | Wing and Gong's algorithm with Lowe's memoisation, by key |
-//! | [`cluster::mutation`] | deliberate mistakes, made by the harness, to prove that checkers bite |
+//! | [`cluster::mutation`] | deliberate mistakes of the harness, to prove that checkers bite |
 //! | [`run`], [`shrink`], [`cli`] | seeds by the thousand; ddmin; the command line |
 //! | [`cluster_script`], [`script`] | `testdata/cluster`, and packets in and out for one role |
 

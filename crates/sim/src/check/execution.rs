@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks invariant 4, acknowledgements, and what TRIM may forget, at the application.
 //!
-//! The first replica to execute at a position of a partition's history defines it. Every other replica, and the same
-//! one after a restart, must execute the same there. The checker executes the history, too, so it knows the correct
-//! answers.
+//! The first replica to execute at a position of a partition's history defines it. Every other
+//! replica, and the same one after a restart, must execute the same there. The checker executes the
+//! history, too, so it knows the correct answers.
 
+mod given_up;
 mod reads;
 mod state_reads;
 
@@ -39,7 +40,8 @@ struct Command {
     info: OpInfo,
     executed: Option<u64>,
     acknowledged: bool,
-    /// A replica executed the command in an instance that was given up, and clients may have been told so.
+    /// A replica executed the command in an instance that was given up, and clients may have been
+    /// told so.
     given_up: bool,
     /// The answer that a client was told before any replica has stored the command.
     told: Option<u64>,
@@ -98,7 +100,8 @@ pub struct Executions {
 }
 
 impl Executions {
-    /// Returns an empty record. With `shows_stored` each partition of a replica shows only what it has stored.
+    /// Returns an empty record. With `shows_stored` each partition of a replica shows only what it
+    /// has stored.
     pub fn new(partitions: u16, shows_stored: bool) -> Executions {
         Executions {
             shows_stored,
@@ -122,13 +125,17 @@ impl Executions {
         self.commands.len() as u64 - 1
     }
 
-    /// Notes that a client was told that its command has no effect, so no replica may ever have executed it.
+    /// Notes that a client was told that its command has no effect, so no replica may ever have
+    /// executed it.
     pub fn told_void(&mut self, id: u64, findings: &mut Findings) {
         let command = &mut self.commands[id as usize];
         command.is_void = true;
         if let Some(position) = command.executed {
             findings.report(Invariant::Acknowledged, || {
-                format!("command {id} is told to have no effect, and was executed at position {position}")
+                format!(
+                    "command {id} is told to have no effect, and was executed at position \
+                         {position}"
+                )
             });
         }
     }
@@ -149,13 +156,14 @@ impl Executions {
         !self.spanning.is_empty()
     }
 
-    /// Returns whether no command over several partitions has taken effect in only some of them, as one may for a
-    /// while.
+    /// Returns whether no command over several partitions has taken effect in only some of them, as
+    /// one may for a while.
     pub fn are_whole(&self) -> bool {
         self.spanning.values().all(|record| record.half().is_none())
     }
 
-    /// Checks at the end that each command over several partitions has taken effect in all of them or in none.
+    /// Checks at the end that each command over several partitions has taken effect in all of them
+    /// or in none.
     pub fn check_all_or_nothing(&self, findings: &mut Findings) {
         for (id, record) in &self.spanning {
             if let Some((done, all)) = record.half() {
@@ -194,8 +202,8 @@ impl Executions {
         contents(&log.words, log.history.len() as u64)
     }
 
-    /// Checks a command that a replica's application has executed. `knows` is where the instances given up end, as far
-    /// as that replica has been told.
+    /// Checks a command that a replica's application has executed. `knows` is where the instances
+    /// given up end, as far as that replica has been told.
     pub fn executes(
         &mut self,
         was_decided: impl Fn(u64) -> bool,
@@ -207,8 +215,8 @@ impl Executions {
         let &Execution {
             inst,
             position,
-            answer,
             command: AppCommand { id, .. },
+            ..
         } = execution;
         let completes = self.completes(pid, knows, execution);
         if !completes && self.is_given_up(replica, pid, execution, findings) {
@@ -218,27 +226,20 @@ impl Executions {
         if position > log.history.len() as u64 {
             findings.report(Invariant::InOrderOnce, || {
                 format!(
-                    "replica {replica} executes at position {position} of partition {pid}, which no replica has reached"
+                    "replica {replica} executes at position {position} of partition {pid}, which \
+                     no replica has reached"
                 )
             });
             return;
         }
         if let Some(known) = log.history.get(position as usize) {
-            if (known.id, known.inst, known.answer) != (id, inst, answer) {
-                let known = *known;
-                findings.report(Invariant::InOrderOnce, || {
-                    format!(
-                        "at position {position} of partition {pid} replica {replica} executes command {id} of instance {inst} with answer {answer:x}, another replica executed command {} of instance {} with answer {:x}",
-                        known.id, known.inst, known.answer
-                    )
-                });
-            }
-            return;
+            return check_same(*known, replica, pid, execution, findings);
         }
         if !was_decided(id) {
             findings.report(Invariant::Agreement, || {
                 format!(
-                    "replica {replica} executes command {id} in partition {pid} instance {inst}, which was not decided"
+                    "replica {replica} executes command {id} in partition {pid} instance {inst}, \
+                     which was not decided"
                 )
             });
         }
@@ -249,7 +250,8 @@ impl Executions {
             let trim = self.logs[pid as usize].trim;
             findings.report(Invariant::Trim, || {
                 format!(
-                    "command {id} in partition {pid} instance {inst} takes effect for the first time though {trim} was reported as covered"
+                    "command {id} in partition {pid} instance {inst} takes effect for the first \
+                     time though {trim} was reported as covered"
                 )
             });
         }
@@ -259,8 +261,9 @@ impl Executions {
         self.first_execution(replica, pid, execution, findings);
     }
 
-    /// Returns whether a replica that continues after the instances given up takes its part in a command over several
-    /// partitions that it has executed in another one. Whether it has done so is checked at the end.
+    /// Returns whether a replica that continues after the instances given up takes its part in a
+    /// command over several partitions that it has executed in another one. Whether it has done so
+    /// is checked at the end.
     fn completes(&self, pid: PartitionId, knows: Instance, execution: &Execution) -> bool {
         let given_up = self.logs[pid as usize].given_up.last();
         let told = given_up.is_some_and(|g| g.end == knows && g.contains(&execution.inst));
@@ -284,7 +287,10 @@ impl Executions {
         let log = &mut self.logs[pid as usize];
         if log.history.last().is_some_and(|last| last.inst > inst) {
             findings.report(Invariant::InOrderOnce, || {
-                format!("replica {replica} executes instance {inst} of partition {pid} after a later one")
+                format!(
+                    "replica {replica} executes instance {inst} of partition {pid} after a \
+                         later one"
+                )
             });
         }
         if self.spanning.contains_key(&id) {
@@ -298,7 +304,8 @@ impl Executions {
         if answer != expected {
             findings.report(Invariant::InOrderOnce, || {
                 format!(
-                    "command {id} in partition {pid} instance {inst} answers {answer:x} at replica {replica}, which from the history is {expected:x}"
+                    "command {id} in partition {pid} instance {inst} answers {answer:x} at replica \
+                     {replica}, which from the history is {expected:x}"
                 )
             });
         }
@@ -311,13 +318,7 @@ impl Executions {
         let before = known.executed.replace(position);
         note_once(id, pid, before, position, findings);
         note_told(known, id, answer, findings);
-        if known.is_void {
-            findings.report(Invariant::Acknowledged, || {
-                format!(
-                    "replica {replica} executes command {id}, which a client was told has no effect"
-                )
-            });
-        }
+        check_effective(known, id, replica, findings);
         if (known.info.pid, known.info.key, known.info.op) != (pid, command.key, command.op) {
             findings.report(Invariant::Agreement, || {
                 format!("replica {replica} executes command {id} otherwise than submitted")
@@ -346,8 +347,8 @@ impl Executions {
         let record = spanning.get_mut(&id).expect("asked for by the caller");
         let word =
             |pid: PartitionId, key: u64| logs[pid as usize].words.get(&key).copied().unwrap_or(0);
-        // This check comes first: a command that is executed twice rarely has the same result, and the message about a
-        // wrong result would say less.
+        // This check comes first: a command that is executed twice rarely has the same result, and
+        // the message about a wrong result would say less.
         let before = record.position(pid).flatten();
         note_once(id, pid, before, position, findings);
         let (key, op) = (command.key, command.op);
@@ -359,7 +360,8 @@ impl Executions {
         if !is_right {
             findings.report(Invariant::AllOrNothing, || {
                 format!(
-                    "replica {replica} executes command {id} in partition {pid} instance {inst} as {op:?} of {key} with answer {answer:x}; by the histories it is {record:x?}"
+                    "replica {replica} executes command {id} in partition {pid} instance {inst} as \
+                     {op:?} of {key} with answer {answer:x}; by the histories it is {record:x?}"
                 )
             });
             return;
@@ -378,129 +380,8 @@ impl Executions {
         }
     }
 
-    /// Notes the instances that an operator gives up, by partition.
-    pub fn give_up(&mut self, ranges: Vec<Range<Instance>>) {
-        for (pid, instances) in (0..).zip(ranges) {
-            self.end_history(pid, instances);
-        }
-        let records = self.spanning.values_mut();
-        records.for_each(Record::forget_if_undone);
-        self.commands.iter_mut().for_each(|c| c.told = None);
-    }
-
-    /// Ends the history before these instances. An operator may give up an earlier override that no replica could
-    /// follow; then the instances of that one count again.
-    fn end_history(&mut self, pid: PartitionId, instances: Range<Instance>) {
-        let log = &mut self.logs[pid as usize];
-        let mut line = log.history.clone();
-        if log
-            .given_up
-            .last()
-            .is_some_and(|g| g.contains(&instances.start))
-        {
-            line.truncate(log.kept);
-            line.append(&mut log.tail);
-        }
-        for done in log.history.iter().chain(&line) {
-            let command = &mut self.commands[done.id as usize];
-            command.given_up |= done.inst >= instances.start;
-            match self.spanning.get_mut(&done.id) {
-                Some(record) => {
-                    record.undone(pid);
-                    if command.info.pid == pid {
-                        command.executed = None;
-                    }
-                }
-                None => command.executed = None,
-            }
-        }
-        log.tail = line.split_off(line.partition_point(|d| d.inst < instances.start));
-        log.kept = line.len();
-        log.words.clear();
-        log.ordered.clear();
-        for (position, done) in line.iter().enumerate() {
-            let before = redo(&mut log.words, done, &self.commands);
-            if let Some(record) = self.spanning.get_mut(&done.id) {
-                record.executed(pid, position as u64);
-                if let Some((_, after)) = done.part.filter(|_| self.shows_stored) {
-                    record.stored_again(pid, (before, after), done.answer);
-                }
-            }
-            let command = &mut self.commands[done.id as usize];
-            if command.info.pid != pid {
-                continue;
-            }
-            command.executed = Some(position as u64);
-            if let Some((session, number)) = command.info.ordered {
-                log.ordered.insert(session, number);
-            }
-        }
-        log.history = line;
-        log.given_up.push(instances);
-    }
-
-    /// Returns whether a replica that hasn't been told yet executes a command that was given up. It must agree with the
-    /// others that do so, and it can't stay so, since contents are compared at the end.
-    fn is_given_up(
-        &mut self,
-        replica: NodeId,
-        pid: PartitionId,
-        execution: &Execution,
-        findings: &mut Findings,
-    ) -> bool {
-        let &Execution {
-            inst,
-            position,
-            command: AppCommand { id, .. },
-            ..
-        } = execution;
-        let log = &mut self.logs[pid as usize];
-        let done = Done::of(execution, self.spanning.contains_key(&id));
-        let last = log.given_up.last().is_some_and(|g| g.contains(&inst));
-        let earlier = log.given_up.iter().any(|g| g.contains(&inst));
-        let stays = log.history.get(position as usize) == Some(&done);
-        if !last && (!earlier || stays) {
-            return false;
-        }
-        if last {
-            let at = (position as usize).wrapping_sub(log.kept);
-            match log.tail.get(at) {
-                None if at == log.tail.len() => log.tail.push(done),
-                Some(known) if *known == done => {}
-                known => {
-                    let known = known.copied();
-                    findings.report(Invariant::InOrderOnce, || {
-                        format!(
-                            "at position {position} of partition {pid} replica {replica} executes {done:?}, which was given up, where another one executed {known:?}"
-                        )
-                    });
-                }
-            }
-        }
-        if let Some(command) = self.commands.get_mut(id as usize) {
-            command.given_up = true;
-        }
-        true
-    }
-
-    /// Returns the instance after all that operators have given up in a partition.
-    pub fn given_up_end(&self, pid: PartitionId) -> Instance {
-        let given_up = self.logs[pid as usize].given_up.last();
-        given_up.map_or(0, |instances| instances.end)
-    }
-
-    /// Returns whether a client may have been told an answer that was given up before any replica has stored it.
-    fn answers_may_be_lost(&self) -> bool {
-        self.shows_stored && self.has_given_up()
-    }
-
-    /// Returns whether an operator has given anything up.
-    pub fn has_given_up(&self) -> bool {
-        self.logs.iter().any(|log| !log.given_up.is_empty())
-    }
-
-    /// Checks an answer that a replica sends when `reached` commands would survive a kill or, if answers don't wait for
-    /// that, were executed.
+    /// Checks an answer that a replica sends when `reached` commands would survive a kill or, if
+    /// answers don't wait for that, were executed.
     pub fn answers(&self, replica: NodeId, id: u64, reached: u64, findings: &mut Findings) {
         let command = self.commands.get(id as usize);
         if command.is_some_and(|c| c.given_up) {
@@ -510,7 +391,8 @@ impl Executions {
         if position.is_none_or(|position| position >= reached) {
             findings.report(Invariant::Acknowledged, || {
                 format!(
-                    "replica {replica} answers command {id}, at position {position:?}, when it has reached {reached}"
+                    "replica {replica} answers command {id}, at position {position:?}, when it has \
+                     reached {reached}"
                 )
             });
         }
@@ -534,7 +416,8 @@ impl Executions {
         }
     }
 
-    /// Checks an answer that may come before any replica has stored the command; it is compared once one has.
+    /// Checks an answer that may come before any replica has stored the command; it is compared
+    /// once one has.
     pub fn acknowledged_early(&mut self, id: u64, answer: u64, findings: &mut Findings) {
         let may_be_lost = self.answers_may_be_lost();
         let command = &mut self.commands[id as usize];
@@ -553,7 +436,8 @@ impl Executions {
             .position(|command| command.told.is_some())
     }
 
-    /// Checks, long after all faults have ended, that everything that clients were told has been stored.
+    /// Checks, long after all faults have ended, that everything that clients were told has been
+    /// stored.
     pub fn check_told(&self, findings: &mut Findings) {
         if let Some(id) = self.waits_to_be_stored() {
             findings.report(Invariant::Acknowledged, || {
@@ -562,8 +446,8 @@ impl Executions {
         }
     }
 
-    /// Checks a replica's report that its durable state, which contains `durable` commands, covers everything below
-    /// `trim`.
+    /// Checks a replica's report that its durable state, which contains `durable` commands, covers
+    /// everything below `trim`.
     pub fn trim_sent(
         &mut self,
         replica: NodeId,
@@ -574,8 +458,9 @@ impl Executions {
     ) {
         let log = &mut self.logs[pid as usize];
         log.trim = log.trim.max(trim);
-        // A replica that hasn't been told of the last accepted loss reports its position in the history that this loss
-        // has ended. That frees nothing, since acceptors have forgotten everything below the end of what was given up.
+        // A replica that hasn't been told of the last accepted loss reports its position in the
+        // history that this loss has ended. That frees nothing, since acceptors have forgotten
+        // everything below the end of what was given up.
         let is_inside = |g: &Range<Instance>| g.start < trim && trim < g.end;
         if log.given_up.last().is_some_and(is_inside) {
             return;
@@ -584,14 +469,16 @@ impl Executions {
         if let Some(inst) = next.map(|next| next.inst).filter(|inst| *inst < trim) {
             findings.report(Invariant::Trim, || {
                 format!(
-                    "replica {replica} reports {trim} in partition {pid} as durable, but instance {inst} is not"
+                    "replica {replica} reports {trim} in partition {pid} as durable, but instance \
+                     {inst} is not"
                 )
             });
         }
     }
 }
 
-/// Applies a command that was executed before to a partition's words. Returns what the command found.
+/// Applies a command that was executed before to a partition's words. Returns what the command
+/// found.
 fn redo(words: &mut BTreeMap<u64, u64>, done: &Done, commands: &[Command]) -> u64 {
     if let Some((key, after)) = done.part {
         return words.insert(key, after).unwrap_or(0);
@@ -599,6 +486,43 @@ fn redo(words: &mut BTreeMap<u64, u64>, done: &Done, commands: &[Command]) -> u6
     let info = &commands[done.id as usize].info;
     let word = words.entry(info.key).or_default();
     std::mem::replace(word, info.op.apply(*word).0)
+}
+
+/// Checks that a replica executes at a position what another one has executed there.
+fn check_same(
+    known: Done,
+    replica: NodeId,
+    pid: PartitionId,
+    execution: &Execution,
+    findings: &mut Findings,
+) {
+    let &Execution {
+        inst,
+        position,
+        answer,
+        command: AppCommand { id, .. },
+    } = execution;
+    if (known.id, known.inst, known.answer) != (id, inst, answer) {
+        findings.report(Invariant::InOrderOnce, || {
+            format!(
+                "at position {position} of partition {pid} replica {replica} executes command \
+                 {id} of instance {inst} with answer {answer:x}, another replica executed command \
+                 {} of instance {} with answer {:x}",
+                known.id, known.inst, known.answer
+            )
+        });
+    }
+}
+
+/// Checks that no client was told that a command which is executed has no effect.
+fn check_effective(command: &Command, id: u64, replica: NodeId, findings: &mut Findings) {
+    if command.is_void {
+        findings.report(Invariant::Acknowledged, || {
+            format!(
+                "replica {replica} executes command {id}, which a client was told has no effect"
+            )
+        });
+    }
 }
 
 /// Checks that a command takes effect in a partition for the first time.
@@ -612,13 +536,15 @@ fn note_once(
     if let Some(before) = before {
         findings.report(Invariant::InOrderOnce, || {
             format!(
-                "command {id} takes effect twice in partition {pid}: at positions {before} and {position}"
+                "command {id} takes effect twice in partition {pid}: at positions {before} and \
+                 {position}"
             )
         });
     }
 }
 
-/// Checks, once a command is stored, that a client that was told its answer before was told this one.
+/// Checks, once a command is stored, that a client that was told its answer before was told this
+/// one.
 fn note_told(command: &mut Command, id: u64, answer: u64, findings: &mut Findings) {
     if command.told.take().is_some_and(|told| told != answer) {
         findings.report(Invariant::Acknowledged, || {

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node that runs an acceptor, with its memory in the process or on a disk.
 //!
-//! A durable acceptor keeps a snapshot and a log of the packets that changed something. The packets of a step wait
-//! until everything before it in the log is synced, by the same rules as in a node ([`GroupCommit`]), and the next
-//! packets are taken during a sync. Both files have checksums. A process that starts with a damaged file refuses it
-//! until an operator gives the file up; a running one finds the damage, and stores its state again.
+//! A durable acceptor keeps a snapshot and a log of the packets that changed something. The packets
+//! of a step wait until everything before it in the log is synced, by the same rules as in a node
+//! ([`GroupCommit`]), and the next packets are taken during a sync. Both files have checksums. A
+//! process that starts with a damaged file refuses it until an operator gives the file up; a
+//! running one finds the damage, and stores its state again.
+
+mod mistakes;
 
 use control::{EarlierStartRequest, Message, Views};
 use paxos::group_commit::Turn;
 use paxos::wire::value::{ProbeReport, RangeReport};
 use paxos::{
-    Acceptor, Enable, Epoch, Flags, GroupCommit, Header, Instance, MsgType, NodeId, Outbox, Packet,
-    Reason, To, Verdict,
+    Acceptor, Enable, Epoch, Flags, GroupCommit, Header, Instance, MsgType, NodeId, Packet, Verdict,
 };
 
 use super::host::Host;
@@ -23,6 +25,7 @@ use crate::disk::{Disk, Full};
 use crate::observe::Observed;
 use crate::queue::MICROSECOND;
 use crate::rng::hash;
+use mistakes::{accept_stale, exaggerated, promise_again};
 
 const LOG: &str = "log";
 const SNAPSHOT: &str = "snapshot";
@@ -96,8 +99,8 @@ impl AcceptorHost {
         self.role.is_some()
     }
 
-    /// Returns the boot nonce of the memory, running or on disk, if an epoch has enabled it. A member that isn't
-    /// enabled yet can't promise anything, so it counts as failed.
+    /// Returns the boot nonce of the memory, running or on disk, if an epoch has enabled it. A
+    /// member that isn't enabled yet can't promise anything, so it counts as failed.
     pub fn memory_nonce(&self) -> Option<u64> {
         let on_disk = || [SNAPSHOT, DUMP].iter().any(|f| self.disk.read(f).is_some());
         let is_there = self.is_up() || on_disk();
@@ -140,7 +143,8 @@ impl AcceptorHost {
         self.rotten |= self.disk.rot(LOG, rng) || self.disk.rot(SNAPSHOT, rng);
     }
 
-    /// Lets an operator give up a log with which no process starts, so that it counts as lost like an empty one.
+    /// Lets an operator give up a log with which no process starts, so that it counts as lost like
+    /// an empty one.
     pub fn forget_log(&mut self, world: &mut World) {
         if !self.is_up() && self.load(world, &self.disk).is_err() {
             self.wipe(world);
@@ -223,7 +227,8 @@ impl AcceptorHost {
         self.claims.is_some()
     }
 
-    /// Returns a range promise or PROBE_ACK with the false values, if it must lie. The checkers see the true one.
+    /// Returns a range promise or PROBE_ACK with the false values, if it must lie. The checkers see
+    /// the true one.
     pub fn claimed(&self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
         let (trim, end) = self.claims?;
         if packet.header.msgtype == MsgType::ProbeAck {
@@ -295,13 +300,15 @@ impl AcceptorHost {
             let mut dump = Vec::new();
             acceptor.save(&mut dump);
             add_sum(&mut dump);
-            // Without room for the dump the memory is lost, which costs an epoch, but no vote that counts.
+            // Without room for the dump the memory is lost, which costs an epoch, but no vote that
+            // counts.
             let _ = self.disk.replace(DUMP, &dump);
         }
         self.role = None;
     }
 
-    /// Returns whether this memory is a member in `epoch` or a later one, and counts a replica's disk of this number.
+    /// Returns whether this memory is a member in `epoch` or a later one, and counts a replica's
+    /// disk of this number.
     pub fn counts_disk(&self, epoch: Epoch, replica: NodeId, pid: usize, disk: u64) -> bool {
         self.role.as_ref().is_some_and(|acceptor| {
             let reports = acceptor.reports();
@@ -413,7 +420,8 @@ impl AcceptorHost {
         let mut delay = world.rng.between(20 * MICROSECOND, 300 * MICROSECOND);
         let mistakes = [Mutation::AnswersBeforeSync, Mutation::SyncCoversLater];
         if mistakes.into_iter().any(|m| world.mutated(m)) {
-            // For a mutation: an acceptor that doesn't wait for the sync doesn't hurry with it either.
+            // For a mutation: an acceptor that doesn't wait for the sync doesn't hurry with it
+            // either.
             delay *= 100;
         }
         let at = self.host.endpoint(0);
@@ -444,7 +452,8 @@ impl AcceptorHost {
     /// Handles an arriving control message.
     pub fn control(&mut self, world: &mut World, from: NodeIndex, message: &Message) {
         if let Message::View(view) = message {
-            // An acceptor counts nothing by configurations, so it ignores a view that contradicts another.
+            // An acceptor counts nothing by configurations, so it ignores a view that contradicts
+            // another.
             let _ = self.host.take_view(world, view);
         }
         if let Some(request) = message.earlier_start_request() {
@@ -571,57 +580,4 @@ fn replay(acceptor: &mut Acceptor, mut log: &[u8]) -> Result<(), Damaged> {
         log = rest;
     }
     Ok(())
-}
-
-/// Returns the answers with too large an `end`.
-fn exaggerated(out: &Outgoing) -> Outgoing {
-    let mut changed = Outgoing::default();
-    for (to, header, value) in out.iter() {
-        match RangeReport::parse(value) {
-            Ok(report) if header.flags.has(Flags::RANGE) => {
-                let end = report.end + 20;
-                changed.send(to, header, &RangeReport { end, ..report }.emit());
-            }
-            _ => changed.send(to, header, value),
-        }
-    }
-    changed
-}
-
-/// Makes the mistake of an acceptor that promises a round to a second candidate.
-fn promise_again(acceptor: &Acceptor, packet: &Packet<'_>, verdict: Verdict, out: &mut Outgoing) {
-    let h = packet.header;
-    let range = h.msgtype == MsgType::Phase1a && h.flags.has(Flags::RANGE);
-    if verdict != Verdict::Dropped(Reason::Conflict) || !range {
-        return;
-    }
-    let report = RangeReport {
-        end: acceptor.end(h.pid),
-        trim: acceptor.trim(h.pid),
-        nonce: acceptor.nonce(),
-    };
-    let promise = Header {
-        msgtype: MsgType::Phase1b,
-        value_len: RangeReport::LEN as u16,
-        swid: acceptor.deployment().node,
-        ..h
-    };
-    out.send(To::Sender, &promise, &report.emit());
-}
-
-/// Makes the mistake of an acceptor that votes in a round below its promise.
-fn accept_stale(packet: &Packet<'_>, verdict: Verdict, out: &mut Outgoing) {
-    let h = packet.header;
-    if verdict != Verdict::Rejected(Reason::Preempted) || h.msgtype != MsgType::Phase2a {
-        return;
-    }
-    let node = out.iter().map(|(_, h, _)| h.swid).next().unwrap_or(0);
-    out.clear();
-    let vote = Header {
-        msgtype: MsgType::Phase2b,
-        vrnd: h.rnd,
-        swid: node,
-        ..h
-    };
-    out.send(To::Learners, &vote, packet.value);
 }

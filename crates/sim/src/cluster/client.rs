@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node that runs a client: a proposer with one session in each partition.
 //!
-//! A command without an answer stays open in the history, since its session may have expired before it was executed, or
-//! after.
+//! A command without an answer stays open in the history, since its session may have expired before
+//! it was executed, or after.
 
-use std::collections::{BTreeMap, VecDeque};
+mod session;
 
 use control::{Message, View};
 use paxos::nopaxos::Quorum;
 use paxos::{MsgType, Packet, PartitionId, Proposer, ProposerSettings, Reason, Time, Verdict};
 use replica::Status;
 use replica::application::VOID;
-use replica::parts::{self, Part, Progress, Sending};
+use replica::parts::{self, Part, Sending};
 use replica::protocol::{ReplyAddress, SessionOp};
 
 use super::host::{Alarm, Host};
@@ -24,80 +24,14 @@ use crate::check::OpInfo;
 use crate::linearizability::{Op, Operation};
 use crate::plan::Name;
 use crate::queue::MILLISECOND;
+use session::{ClientSession, Large};
 
 /// The time after which the leader is asked for again.
 const ASK_AGAIN: Time = 20 * MILLISECOND;
 
-/// How often the leader is confirmed, without an answer to a command, before a client doubts its sessions.
+/// How often the leader is confirmed, without an answer to a command, before a client doubts its
+/// sessions.
 const CONFIRMATIONS_BEFORE_MOVE: u32 = 3;
-
-/// A session, which may not be open yet.
-#[derive(Default)]
-struct ClientSession {
-    /// The nonce of the OPEN that is being sent.
-    opening: Option<u64>,
-    id: Option<u64>,
-    /// The session's number in the checkers.
-    number: u64,
-    next_request: u64,
-    /// The command of each unanswered request.
-    outstanding: BTreeMap<u64, u64>,
-    /// Commands that wait for the session, or for room in its window.
-    waiting: VecDeque<Wish>,
-    /// A command that is longer than a value and is being sent.
-    large: Option<Large>,
-    /// The last command must be answered before the next one is sent. [S-ORDERED]
-    has_alone: bool,
-    /// For a mutation, the long command before this one.
-    earlier: Vec<u8>,
-}
-
-/// A command that travels in parts. [S-PARTS]
-struct Large {
-    command: Vec<u8>,
-    sending: Sending,
-}
-
-impl ClientSession {
-    /// Returns the request to which an answer with this number belongs, or `None` for an answer to a part before the
-    /// last. If a part is refused, the other parts no longer matter, and `give_up` gets their numbers.
-    fn answered_request(
-        &mut self,
-        number: u64,
-        status: Option<Status>,
-        give_up: impl FnMut(u64),
-    ) -> Option<u64> {
-        let (request, part) = parts::split(number);
-        if part.is_none() {
-            return Some(request);
-        }
-        let large = self.large.as_mut()?;
-        if large.sending.answered(number, status == Some(Status::Ok)) != Progress::Answered {
-            return None;
-        }
-        let large = self.large.take()?;
-        large.sending.open().for_each(give_up);
-        self.earlier = large.command;
-        Some(request)
-    }
-
-    fn send_parts(&mut self, world: &mut World, pid: usize, proposer: &mut Proposer) {
-        let (Some(id), Some(large)) = (self.id, &mut self.large) else {
-            return;
-        };
-        let mut part = Vec::new();
-        while let Some(number) = large.sending.next(&large.command, &mut part) {
-            let may_mix = matches!(parts::split(number).1, Some(Part::At(_)));
-            if may_mix && world.mutated(Mutation::PartsMixed) && world.rng.chance(500_000) {
-                // The bytes after the length come from the earlier command.
-                let of_earlier = self.earlier.iter().zip(part.iter_mut().skip(4));
-                of_earlier.for_each(|(byte, place)| *place = *byte);
-            }
-            let submitted = proposer.submit(pid as u16, id, number, &part);
-            submitted.expect("a number of its own, and a part that fits");
-        }
-    }
-}
 
 /// A command that a client wants to be executed.
 #[derive(Clone, Debug)]
@@ -143,8 +77,8 @@ pub struct ClientHost {
     pub host: Host,
     ordered: bool,
     role: Option<Proposer>,
-    /// Session operations have a separate proposer, so that they don't wait for commands, of which only a limited
-    /// number is in flight.
+    /// Session operations have a separate proposer, so that they don't wait for commands, of which
+    /// only a limited number is in flight.
     operations: Option<Proposer>,
     sessions: Vec<ClientSession>,
     alarm: Alarm,
@@ -275,8 +209,8 @@ impl ClientHost {
             let Some(next) = session.waiting.front() else {
                 break;
             };
-            // Long commands are sent one at a time. In an ordered session a long command, or one over several
-            // partitions, is in flight alone. [S-ORDERED]
+            // Long commands are sent one at a time. In an ordered session a long command, or one
+            // over several partitions, is in flight alone. [S-ORDERED]
             let (is_large, has_large) = (next.is_large(), session.large.is_some());
             let is_spanning = matches!(next, Wish::Spanning { .. });
             let is_alone = is_large || is_spanning && world.scenario.ordered_values > 1;
@@ -502,7 +436,8 @@ impl ClientHost {
         self.send(world);
     }
 
-    /// Sends MOVEs, since replicas that don't know a session don't know where to send an answer, either.
+    /// Sends MOVEs, since replicas that don't know a session don't know where to send an answer,
+    /// either.
     fn doubt_sessions(&mut self) {
         let Some(operations) = &mut self.operations else {
             return;
@@ -601,7 +536,8 @@ fn single(world: &mut World, info: OpInfo, padding: u16) -> (u64, Vec<u8>) {
     (command.id, command.emit(padding.into()))
 }
 
-/// Notes a command over several partitions. It is in the history only for its times, since it has several keys.
+/// Notes a command over several partitions. It is in the history only for its times, since it has
+/// several keys.
 fn spanning(
     world: &mut World,
     keys: Vec<(PartitionId, u64)>,

@@ -176,7 +176,8 @@ impl<G: Protocol> Cluster<G> {
         if executions.has_spanning() {
             if !has_no_circle(&executions.histories(), when) {
                 self.world.findings.report(Invariant::Order, || {
-                    "no order of all commands is that of each partition and fits what clients saw".into()
+                    "no order of all commands is that of each partition and fits what clients saw"
+                        .into()
                 });
             }
             return;

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The parts that all nodes of a simulated cluster share: time, the network, the checkers and the trace.
+//! The parts that all nodes of a simulated cluster share: time, the network, the checkers and the
+//! trace.
+
+mod outgoing;
 
 use std::collections::BTreeMap;
 
 use control::Envelope;
-use paxos::{Epoch, Header, Instance, MsgType, Outbox, Packet, PartitionId, Time, To, Verdict};
+use paxos::{Epoch, Header, Instance, MsgType, Packet, PartitionId, Time, To, Verdict};
 
 use super::layout::{Endpoint, Layout, NodeIndex, node_id};
 use super::mutation::Mutation;
 use super::trace::describe;
-use crate::check::{
-    Beginnings, Executions, Findings, Invariant, Ordered, Promises, Read, Trigger, Votes,
-};
+use crate::check::{Beginnings, Executions, Findings, Invariant, Ordered, Promises, Read, Votes};
 use crate::linearizability::Operation;
 use crate::network::{Fate, Network};
 use crate::observe::{Observed, Observer};
 use crate::plan::{Catch, Name, Scenario, seconds};
 use crate::queue::{MILLISECOND, Queue};
 use crate::rng::Rng;
+use outgoing::Buffers;
+pub use outgoing::{Outgoing, Sender};
 
 /// The cluster's random number in every simulation.
 pub const CLUSTER: u32 = 0x5717_0a1e;
@@ -110,83 +113,6 @@ pub struct Transfer {
     pub from: (NodeIndex, u32),
     /// The position and the copy of each partition, as far as the copies are open.
     pub copies: Vec<(Instance, Vec<u8>)>,
-}
-
-/// Datagrams on their way. Each is stored once, however many copies travel.
-#[derive(Default)]
-struct Buffers {
-    bytes: Vec<Vec<u8>>,
-    copies: Vec<u32>,
-    free: Vec<u32>,
-}
-
-impl Buffers {
-    fn take(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.bytes.push(Vec::with_capacity(128));
-            self.copies.push(0);
-            self.bytes.len() as u32 - 1
-        })
-    }
-
-    fn release(&mut self, at: u32) {
-        let copies = &mut self.copies[at as usize];
-        *copies -= 1;
-        if *copies == 0 {
-            self.bytes[at as usize].clear();
-            self.free.push(at);
-        }
-    }
-}
-
-/// Packets that a step sends, until the step is over.
-#[derive(Default, Debug)]
-pub struct Outgoing {
-    items: Vec<(To, Header, usize)>,
-    bytes: Vec<u8>,
-}
-
-impl Outbox for Outgoing {
-    fn send(&mut self, to: To, header: &Header, value: &[u8]) {
-        self.bytes.extend_from_slice(value);
-        self.items.push((to, *header, self.bytes.len()));
-    }
-}
-
-impl Outgoing {
-    /// Returns whether there are no packets.
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
-    /// Removes all packets, since the process died.
-    pub fn clear(&mut self) {
-        self.items.clear();
-        self.bytes.clear();
-    }
-
-    /// Returns all packets in order.
-    pub fn iter(&self) -> impl Iterator<Item = (To, &Header, &[u8])> {
-        let mut start = 0;
-        self.items.iter().map(move |(to, header, end)| {
-            let value = &self.bytes[start..*end];
-            start = *end;
-            (*to, header, value)
-        })
-    }
-}
-
-/// The sender of a packet, for the checkers.
-#[derive(Clone, Copy, Debug)]
-pub enum Sender {
-    /// The process of a leader, a candidate or a repairing replica.
-    Proposer(u32),
-    /// An acceptor's memory, with the question that it answers.
-    Acceptor(u16, Trigger),
-    /// A learner, whose messages are judged by what replicas execute.
-    Learner,
-    /// A client.
-    Client,
 }
 
 /// Everything that all nodes share.
@@ -334,7 +260,8 @@ impl World {
 
     /// Adds the verdict on a packet to the trace line about it.
     pub fn add_to_last_line(&mut self, verdict: Option<Verdict>) {
-        // The step itself may have added lines about lost packets or orders, and then this comes last.
+        // The step itself may have added lines about lost packets or orders, and then this comes
+        // last.
         let what = match verdict {
             None => "nobody is there".to_owned(),
             Some(Verdict::Changed) => return,
@@ -348,7 +275,8 @@ impl World {
         }
     }
 
-    /// Judges a step by invariant 8: a damaged packet is refused, and a refused packet changes nothing.
+    /// Judges a step by invariant 8: a damaged packet is refused, and a refused packet changes
+    /// nothing.
     pub fn judge(
         &mut self,
         at: Endpoint,
@@ -380,8 +308,8 @@ impl World {
         }
     }
 
-    /// Sends the packets of a step. `sender` is the origin of the packet in hand, and `leader` the node that this one
-    /// takes for the leader.
+    /// Sends the packets of a step. `sender` is the origin of the packet in hand, and `leader` the
+    /// node that this one takes for the leader.
     pub fn post(
         &mut self,
         from: Endpoint,
