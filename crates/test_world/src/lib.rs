@@ -8,7 +8,7 @@
 //! | [`queue`] | virtual time |
 //! | [`network`] | what becomes of a packet |
 //! | [`cluster`] | the small cluster that tests speak of: names, configurations, orders |
-//! | [`world`] | leaders and acceptors on such a network, with a place for whatever a test drives itself |
+//! | [`world`] | leaders and acceptors on such a network, and a place for what a test drives |
 //! | [`agreement`] | what is proposed, voted and chosen, from the packets alone |
 //! | [`certificates`] | certificates and keys for TLS, by the program `openssl` |
 //! | [`committed`] | the same of NOPaxos: what is committed, and stays |
