@@ -33,7 +33,8 @@
 //! }
 //!
 //! # fn main() -> Result<(), wirepaxos::Error> {
-//! # let directory = std::env::temp_dir().join(format!("wirepaxos-doc-lib-{}", std::process::id()));
+//! # let name = format!("wirepaxos-doc-lib-{}", std::process::id());
+//! # let directory = std::env::temp_dir().join(name);
 //! let cluster = Draft::on_loopback(&directory, ApplicationKind::Own)?.check()?;
 //! let nodes = Embedded::start(&cluster, &Program::in_memory(Counter::default))?;
 //! let mut client = Client::open(&cluster, ClientOptions::default())?;
@@ -76,12 +77,15 @@ use std::sync::Arc;
 ///
 /// # struct Echo;
 /// # impl wirepaxos::StateMachine for Echo {
-/// #     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) { reply.extend_from_slice(command) }
+/// #     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) {
+/// #         reply.extend_from_slice(command)
+/// #     }
 /// #     fn save(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> { Ok(()) }
 /// #     fn load(_: &mut dyn std::io::Read) -> std::io::Result<Self> { Ok(Echo) }
 /// # }
 /// # fn main() -> Result<(), wirepaxos::Error> {
-/// # let directory = std::env::temp_dir().join(format!("wirepaxos-doc-client-{}", std::process::id()));
+/// # let name = format!("wirepaxos-doc-client-{}", std::process::id());
+/// # let directory = std::env::temp_dir().join(name);
 /// # let cluster = Draft::on_loopback(&directory, ApplicationKind::Own)?.check()?;
 /// # let nodes = Embedded::start(&cluster, &Program::in_memory(|| Echo))?;
 /// let options = ClientOptions { window: 64, ..ClientOptions::default() };
@@ -149,12 +153,15 @@ pub use node::ClusterFile;
 ///
 /// # struct Echo;
 /// # impl wirepaxos::StateMachine for Echo {
-/// #     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) { reply.extend_from_slice(command) }
+/// #     fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) {
+/// #         reply.extend_from_slice(command)
+/// #     }
 /// #     fn save(&self, _: &mut dyn std::io::Write) -> std::io::Result<()> { Ok(()) }
 /// #     fn load(_: &mut dyn std::io::Read) -> std::io::Result<Self> { Ok(Echo) }
 /// # }
 /// # fn main() -> Result<(), wirepaxos::Error> {
-/// # let directory = std::env::temp_dir().join(format!("wirepaxos-doc-stop-{}", std::process::id()));
+/// # let name = format!("wirepaxos-doc-stop-{}", std::process::id());
+/// # let directory = std::env::temp_dir().join(name);
 /// # let cluster = Draft::on_loopback(&directory, ApplicationKind::Own)?.check()?;
 /// # let program = Program::in_memory(|| Echo);
 /// let stop = Stop::new()?;
@@ -182,7 +189,8 @@ pub use program::Program;
 /// use wirepaxos::cluster_file::{ApplicationKind, Draft};
 ///
 /// # fn main() -> Result<(), wirepaxos::Error> {
-/// # let directory = std::env::temp_dir().join(format!("wirepaxos-doc-file-{}", std::process::id()));
+/// # let name = format!("wirepaxos-doc-file-{}", std::process::id());
+/// # let directory = std::env::temp_dir().join(name);
 /// # std::fs::create_dir_all(&directory)?;
 /// let file = directory.join("cluster.toml");
 /// let mut draft = Draft::on_loopback("data", ApplicationKind::Own)?;
@@ -236,7 +244,8 @@ pub mod application {
 /// #     fn load(_: &mut dyn std::io::Read) -> std::io::Result<Self> { Ok(Nothing) }
 /// # }
 /// # fn main() -> Result<(), wirepaxos::Error> {
-/// # let directory = std::env::temp_dir().join(format!("wirepaxos-doc-rec-{}", std::process::id()));
+/// # let name = format!("wirepaxos-doc-rec-{}", std::process::id());
+/// # let directory = std::env::temp_dir().join(name);
 /// # let cluster = Draft::on_loopback(&directory, ApplicationKind::Own)?.check()?;
 /// # let nodes = Embedded::start(&cluster, &Program::in_memory(|| Nothing))?;
 /// # let mut client = Client::open(&cluster, ClientOptions::default())?;
@@ -246,7 +255,8 @@ pub mod application {
 /// assert_ne!(decided.value, b"my no-op"); // the client's session was opened there
 /// let again = recovery.recover(0, Filler::Noop, timeout)?;
 /// let header: Header = again.header;
-/// assert_eq!((header.flags.has(Flags::NOOP), again.value), (decided.header.flags.has(Flags::NOOP), decided.value));
+/// assert_eq!(header.flags.has(Flags::NOOP), decided.header.flags.has(Flags::NOOP));
+/// assert_eq!(again.value, decided.value);
 /// # nodes.stop()?;
 /// # std::fs::remove_dir_all(&directory)?;
 /// # Ok(())

@@ -78,7 +78,8 @@ impl Program {
     /// use wirepaxos::{Client, ClientOptions, Embedded, Outcome, Program};
     ///
     /// # fn main() -> Result<(), wirepaxos::Error> {
-    /// # let directory = std::env::temp_dir().join(format!("wirepaxos-doc-conf-{}", std::process::id()));
+    /// # let name = format!("wirepaxos-doc-conf-{}", std::process::id());
+    /// # let directory = std::env::temp_dir().join(name);
     /// let cluster = Draft::on_loopback(&directory, ApplicationKind::Echo)?.check()?;
     /// let nodes = Embedded::start(&cluster, &Program::configured())?;
     /// let mut client = Client::open(&cluster, ClientOptions::default())?;

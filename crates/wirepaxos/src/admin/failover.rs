@@ -20,8 +20,8 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// acceptors knew are lost.
 ///
 /// # Errors
-/// [`Error::TimedOut`] if the controller doesn't answer; [`Error::Denied`], with the reason, if the change isn't
-/// possible now, or if controllers answer and none of them acts.
+/// [`Error::TimedOut`] if the controller doesn't answer; [`Error::Denied`], with the reason, if the
+/// change isn't possible now, or if controllers answer and none of them acts.
 pub fn change_leader(
     cluster: &ClusterFile,
     group: Option<GroupId>,

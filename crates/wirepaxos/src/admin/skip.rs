@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An operator's order that a command on which programs die takes no effect.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use client::ControlClient;
@@ -57,7 +59,8 @@ pub fn skip(
         let next = partition["next"].as_u64().unwrap_or(0);
         if next > instance {
             return Err(Error::Denied(format!(
-                "{} has passed instance {instance}: the other replicas fetch its state, and nothing is to be skipped",
+                "{} has passed instance {instance}: the other replicas fetch its state, and \
+                 nothing is to be skipped",
                 replica.name
             )));
         }
@@ -69,8 +72,8 @@ pub fn skip(
     }
     if tell.is_empty() {
         return Err(Error::Denied(format!(
-            "no replica of group {group} waits in front of instance {instance} of partition {pid}: `wirepaxos status --json` \
-             shows as `deadly` where one does"
+            "no replica of group {group} waits in front of instance {instance} of partition {pid}: \
+             `wirepaxos status --json` shows as `deadly` where one does"
         )));
     }
     let mut socket = ControlClient::new(cluster)?;
@@ -82,19 +85,9 @@ pub fn skip(
     socket.check_order(&order)?;
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
-        tell.iter().for_each(|&to| socket.send(to, &order));
-        // An answer may be a challenge, which `receive` answers.
-        let until = Instant::now() + ASK_INTERVAL;
-        while let Some(left) = until.checked_duration_since(Instant::now()) {
-            let _ = socket.receive(left);
-        }
+        tell_all(&mut socket, &tell, &order);
         let answers = ask_all(cluster)?;
-        let passed = |name: &String| {
-            let next = answers
-                .get(name)
-                .map(|a| partition(a, pid)["next"].as_u64());
-            next.flatten().is_some_and(|next| next > instance)
-        };
+        let passed = |name: &String| has_passed(&answers, name, pid, instance);
         if skipped.told.iter().all(passed) {
             return Ok(skipped);
         }
@@ -102,6 +95,28 @@ pub fn skip(
     Err(Error::TimedOut(format!(
         "the replicas still wait in front of instance {instance}, which they were told to skip"
     )))
+}
+
+/// Sends an order to these replicas, and gives them time to answer.
+fn tell_all(socket: &mut ControlClient, replicas: &[SocketAddr], order: &Message) {
+    replicas.iter().for_each(|&to| socket.send(to, order));
+    // An answer may be a challenge, which `receive` answers.
+    let until = Instant::now() + ASK_INTERVAL;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        let _ = socket.receive(left);
+    }
+}
+
+fn has_passed(
+    answers: &BTreeMap<String, Value>,
+    name: &str,
+    pid: PartitionId,
+    instance: Instance,
+) -> bool {
+    let next = answers
+        .get(name)
+        .map(|a| partition(a, pid)["next"].as_u64());
+    next.flatten().is_some_and(|next| next > instance)
 }
 
 fn partition(answer: &Value, pid: PartitionId) -> &Value {

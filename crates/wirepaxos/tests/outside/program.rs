@@ -55,7 +55,8 @@ fn main() -> Result<(), Error> {
     println!("{}", add(&cluster, &[b"a", b"bc"])?);
     // The stored state is found again.
     println!("{}", add(&cluster, &[b"def"])?);
-    match wirepaxos::run(&cluster, "nobody", &Program::in_memory(Sum::default), &wirepaxos::Stop::new()?) {
+    let sums = Program::in_memory(Sum::default);
+    match wirepaxos::run(&cluster, "nobody", &sums, &wirepaxos::Stop::new()?) {
         Err(Error::Configuration(errors)) => println!("{}", errors.errors[0].problem),
         other => panic!("{other:?}"),
     }
