@@ -227,8 +227,9 @@ impl Client {
 
     /// Submits a command to a partition and returns its request number. Nothing is sent before
     /// [`flush`](Self::flush) or [`poll`](Self::poll), so that commands share packets. A command
-    /// that doesn't fit a value is sent in parts, up to [`MAX_COMMAND_LEN`] bytes; a session sends
-    /// one such command at a time.
+    /// that doesn't fit a value is sent in parts, up to
+    /// [`MAX_COMMAND_LEN`](replica::parts::MAX_COMMAND_LEN) bytes; a session sends one such command
+    /// at a time.
     ///
     /// # Errors
     /// If the command is too long, or if the window is full or another long command is being sent:

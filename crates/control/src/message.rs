@@ -462,7 +462,7 @@ impl Message {
     }
 
     /// Returns the report of a replica that has begun a view as its leader
-    /// ([`nopaxos::Replica::unreported`]).
+    /// ([`unreported`](paxos::nopaxos::Replica::unreported)).
     pub fn view_started(
         group: GroupId,
         from: Member,
