@@ -154,27 +154,23 @@ fn have_ended(cluster: &mut TestCluster, names: &[&str]) {
     cluster.processes.reap();
 }
 
+fn orders_that_make_no_sense_are_refused(cluster: &TestCluster, at: &str) {
+    let [fourth, other, ninth] =
+        ["acceptor-4", "other", "replica-9"].map(|name| format!("{name}={at}"));
+    for (order, why) in [
+        (&["add", &fourth][..], "4 acceptors"),
+        (&["remove", "acceptor-1"], "2 acceptors"),
+        (&["remove", "controller"], "controller is a controller"),
+        (&["add", &other], "other doesn't say its role"),
+        (&["add", &fourth, &fourth], "acceptor-4 is named twice"),
+        (&["replace", "acceptor-1", &ninth], "says another role"),
+    ] {
+        is_refused(cluster, order, why);
+    }
+}
+
 fn grow(cluster: &mut TestCluster, at: &str) {
-    is_refused(
-        cluster,
-        &["add", &format!("acceptor-4={at}")],
-        "4 acceptors",
-    );
-    is_refused(cluster, &["remove", "acceptor-1"], "2 acceptors");
-    is_refused(
-        cluster,
-        &["remove", "controller"],
-        "controller is a controller",
-    );
-    is_refused(
-        cluster,
-        &["add", &format!("other={at}")],
-        "other doesn't say its role",
-    );
-    let node = format!("acceptor-4={at}");
-    is_refused(cluster, &["add", &node, &node], "acceptor-4 is named twice");
-    let of_another_role = ["replace", "acceptor-1", &format!("replica-9={at}")];
-    is_refused(cluster, &of_another_role, "says another role");
+    orders_that_make_no_sense_are_refused(cluster, at);
     let nodes = [format!("acceptor-4={at}"), format!("acceptor-5={at}")];
     let plan = members(cluster, &["add", "--dry-run", &nodes[0], &nodes[1]]);
     let plan = text(&{ plan }.output().unwrap().stdout);

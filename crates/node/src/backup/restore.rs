@@ -62,8 +62,8 @@ pub fn restore(
     laid
 }
 
-/// Returns an error while a restore on this machine hasn't ended. A node that starts now would begin
-/// empty.
+/// Returns an error while a restore on this machine hasn't ended. A node that starts now would
+/// begin empty.
 pub fn refuse_unfinished(cluster: &ClusterFile) -> Result<(), Error> {
     let scratch = cluster.data.join(SCRATCH);
     match scratch.exists() {
