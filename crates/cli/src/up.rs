@@ -2,12 +2,12 @@
 //! `wirepaxos up`: runs a whole cluster on this machine, durable in a directory, until it is told
 //! to end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process;
+use std::process::{self, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -68,9 +68,9 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let start = Instant::now();
     let stop = Stop::new()?;
     stop.on_signals()?;
-    let cluster = open(options)?;
+    let (cluster, is_new) = open(options)?;
     refuse_what_cannot_run(&cluster)?;
-    let mut nodes = Nodes::start(options, cluster, stop)?;
+    let mut nodes = Nodes::start(options, cluster, is_new, stop)?;
     if nodes.await_service()? {
         nodes.say_it_serves(start.elapsed());
         nodes.look_after()?;
@@ -78,15 +78,16 @@ pub fn run(options: &Options) -> Result<(), Error> {
     nodes.end()
 }
 
-/// Opens the cluster of an earlier start, or creates a new one.
-fn open(options: &Options) -> Result<ClusterFile, Error> {
+/// Opens the cluster of an earlier start, or creates a new one. Returns whether no node ever ran.
+fn open(options: &Options) -> Result<(ClusterFile, bool), Error> {
     let file = options.data.join(CLUSTER_FILE);
     if !file.try_exists()? {
-        return create(options);
+        return Ok((create(options)?, true));
     }
     let cluster = ClusterFile::load(&file)?;
     refuse_another_shape(options, &cluster)?;
-    Ok(cluster)
+    let is_new = !cluster.data.try_exists()?;
+    Ok((cluster, is_new))
 }
 
 fn create(options: &Options) -> Result<ClusterFile, Error> {
@@ -190,6 +191,8 @@ struct Nodes<'a> {
     cluster: ClusterFile,
     processes: Processes,
     stop: Arc<Stop>,
+    /// No node of this cluster ever ran.
+    is_new: bool,
     /// Nodes that have ended, and when each is started again.
     down: BTreeMap<String, Instant>,
 }
@@ -198,10 +201,12 @@ impl<'a> Nodes<'a> {
     fn start(
         options: &'a Options,
         cluster: ClusterFile,
+        is_new: bool,
         stop: Arc<Stop>,
     ) -> Result<Nodes<'a>, Error> {
         let mut nodes = Nodes {
             options,
+            is_new,
             processes: Processes::new(std::env::current_exe()?),
             stop,
             down: BTreeMap::new(),
@@ -226,29 +231,43 @@ impl<'a> Nodes<'a> {
         Ok(self.processes.start(command, &self.options.data, name)?)
     }
 
-    /// Waits until each front end answers a command that went through the group. Returns false if
-    /// this process was told to end meanwhile.
+    /// Waits until each front end answers a command that went through the group, but for those
+    /// whose nodes can't start. Returns false if this process was told to end meanwhile.
+    ///
+    /// # Errors
+    /// If a node of a new cluster can't start. In one that has data the others may go on without
+    /// it, and it may need them to be mended.
     fn await_service(&mut self) -> Result<bool, Error> {
         let mut waiting = self.servers()?;
-        while !waiting.is_empty() {
+        let (mut is_served, mut failed) = (false, BTreeSet::new());
+        while !waiting.is_empty() || !is_served {
             if self.stop.is_requested() {
                 return Ok(false);
             }
-            if let Some((name, status)) = self.processes.reap().into_iter().next() {
+            for (name, status) in self.restart_what_ended()? {
                 let said = last_words(&self.options.data, &name);
-                return Err(Error::new(format!(
-                    "{name} doesn't start ({status}): {said}"
-                )));
+                let why = format!("{name} doesn't start ({status}): {said}");
+                if self.is_new {
+                    return Err(Error::new(why));
+                }
+                waiting.retain(|(node, _)| *node != name);
+                if failed.insert(name) {
+                    eprintln!("{why}\nIt is tried again, and the others go on if they can.");
+                }
             }
-            waiting.retain(|&server| !answers(server));
+            waiting.retain(|(_, server)| {
+                let serves = answers(*server);
+                is_served |= serves;
+                !serves
+            });
             node::host::wait(&[self.stop.as_fd()], Some(Duration::from_millis(20)))?;
         }
         Ok(true)
     }
 
-    /// Returns all front ends, with the password that they want. Of users the operator alone has
-    /// the passwords.
-    fn servers(&self) -> Result<Vec<Server>, Error> {
+    /// Returns all front ends by their nodes' names, with the password that they want. Of users the
+    /// operator alone has the passwords.
+    fn servers(&self) -> Result<Vec<(String, Server)>, Error> {
         let replicas = self.cluster.nodes.iter();
         let replicas = replicas.filter_map(|node| Some((node, node.redis?)));
         let servers = replicas.map(|(node, address)| {
@@ -257,7 +276,7 @@ impl<'a> Nodes<'a> {
                 Some(Passwords::One(word)) => Some(&*word.leak()),
                 Some(Passwords::OfUsers(_)) | None => None,
             };
-            Ok(Server { address, password })
+            Ok((node.name.clone(), Server { address, password }))
         });
         servers.collect()
     }
@@ -317,26 +336,30 @@ impl<'a> Nodes<'a> {
     fn look_after(&mut self) -> Result<(), Error> {
         while !self.stop.is_requested() {
             node::host::wait(&[self.stop.as_fd()], Some(LOOK_EVERY))?;
-            let now = Instant::now();
-            for (name, status) in self.processes.reap() {
+            for (name, status) in self.restart_what_ended()? {
                 eprintln!(
                     "{name} has ended ({status}) and is started again: {}",
                     last_words(&self.options.data, &name)
                 );
-                self.down.insert(name, now + RESTART_AFTER);
-            }
-            let due: Vec<_> = self
-                .down
-                .iter()
-                .filter(|(_, at)| **at <= now)
-                .map(|(name, _)| name.clone())
-                .collect();
-            for name in due {
-                self.down.remove(&name);
-                self.start_node(&name)?;
             }
         }
         Ok(())
+    }
+
+    /// Returns the nodes that have just ended, and starts again those that ended a while ago.
+    fn restart_what_ended(&mut self) -> Result<Vec<(String, ExitStatus)>, Error> {
+        let now = Instant::now();
+        let ended = self.processes.reap();
+        for (name, _) in &ended {
+            self.down.insert(name.clone(), now + RESTART_AFTER);
+        }
+        let due = self.down.iter().filter(|(_, at)| **at <= now);
+        let due: Vec<String> = due.map(|(name, _)| name.clone()).collect();
+        for name in due {
+            self.down.remove(&name);
+            self.start_node(&name)?;
+        }
+        Ok(ended)
     }
 
     /// Ends all nodes, leaders first, so that nothing new is ordered while the others store their

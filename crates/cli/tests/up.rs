@@ -192,6 +192,45 @@ fn a_cluster_is_up_survives_a_kill_and_goes_on_when_started_again() {
     assert_eq!(page(&said), "HTTP/1.1 200 OK");
     assert!(is_apple(front_end(2)));
     up.end();
+
+    let nodes = directory.0.join("wirepaxos.data/nodes");
+    goes_on_without_damaged_nodes(&directory, &nodes, front_end(0));
+    goes_on_once_its_controller_is_made_anew(&directory, &nodes, front_end(0));
+}
+
+/// The others can do without an acceptor and a replica.
+fn goes_on_without_damaged_nodes(directory: &Directory, nodes: &Path, front_end: Server) {
+    let files =
+        ["acceptor-1/log/key", "replica-3/partition-0/reached"].map(|name| nodes.join(name));
+    let whole = files.each_ref().map(|file| fs::read(file).unwrap());
+    for (file, whole) in files.iter().zip(&whole) {
+        fs::write(file, &whole[..whole.len() / 2]).unwrap();
+    }
+    let mut up = Up::start(directory, &[]);
+    assert_eq!(up.line()["serves"], true);
+    assert!(is_apple(front_end));
+    up.end();
+    for (file, whole) in files.iter().zip(&whole) {
+        fs::write(file, whole).unwrap();
+    }
+}
+
+/// What the other nodes know is enough, and they run.
+fn goes_on_once_its_controller_is_made_anew(
+    directory: &Directory,
+    nodes: &Path,
+    front_end: Server,
+) {
+    fs::write(nodes.join("controller/epochs.json"), "{").unwrap();
+    let mut up = Up::start(directory, &[]);
+    let file = "wirepaxos.data/cluster.toml";
+    eventually("the controller's store is made anew", || {
+        let arguments = ["controller", "rebuild", "-c", file, "--trust-disks"];
+        directory.run(&arguments).status.success().then_some(())
+    });
+    assert_eq!(up.line()["serves"], true);
+    assert!(is_apple(front_end));
+    up.end();
 }
 
 #[test]
