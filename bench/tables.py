@@ -664,6 +664,7 @@ def protocols_durable():
 
 REDIS_SERVERS = {
     "wirepaxos": "WirePaxos",
+    "two": "two replicas",
     "replica": "one replica, WAIT 1",
     "appendonly": "appendonly",
     "alone": "alone",
