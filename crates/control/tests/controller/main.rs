@@ -3,8 +3,8 @@
 
 mod ahead;
 mod backups;
+mod controllers;
 mod data_loss;
-mod itself;
 mod lanes;
 mod memories;
 mod replicas;

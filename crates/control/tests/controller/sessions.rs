@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The controller with real sequencers and real NOPaxos replicas.
 
+mod controllers;
 mod logs;
-mod own_end;
 
 use super::session_world::{REPLICAS, SEQUENCERS, World};
 use super::world::{CONTROLLER, GROUP, PARTITIONS};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Turns the records into a consistent cluster. Every check reports its place and a remedy.
 
+mod cluster;
 mod groups;
 mod nodes;
-mod whole;
 
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -16,7 +16,7 @@
 //! comes back through [`Replica::step`]. [N-TIME] [`Replica::unstored`] says what a durable replica
 //! must have on disk before any of its packets leaves, whatever changed it. [N-STORED]
 
-mod looks;
+mod accessors;
 mod senders;
 
 use super::counts::Counts;

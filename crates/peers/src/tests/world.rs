@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A group of peers with clients, in virtual time.
 
-mod out;
+mod outgoing;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -23,7 +23,7 @@ use test_world::queue::{MICROSECOND, MILLISECOND, Queue, SECOND};
 use super::Broken;
 use super::judge::{Judge, Tally};
 use crate::{Matching, Peer, PeerGroup, Protocol};
-use out::{App, Nowhere, Out, Reply};
+use outgoing::{App, Nowhere, Out, Reply};
 
 const CLUSTER: u32 = 77;
 const GROUP: u16 = 1;

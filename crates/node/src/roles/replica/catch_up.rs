@@ -11,7 +11,7 @@
 //!
 //! [X-CATCHUP] [X-INSTALL]
 
-mod stay;
+mod keep_alive;
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ use crate::transfer::client::{Failed, Interrupt, Peer, Search};
 use crate::transfer::incoming::{self, Head, Incoming};
 use crate::transfer::wire::Trust;
 use crate::transfer::{Patience, Question, copy};
-use stay::{Interruptible, Stay};
+use keep_alive::{Interruptible, KeepAlive};
 
 /// The pause before the thread asks again, at first and at most.
 const ASK_INTERVAL: Duration = Duration::from_millis(200);
@@ -355,9 +355,9 @@ impl Thread {
         }
         self.show("installing", from, &incoming);
         incoming.sync()?;
-        let stay = Stay::begin(self.peer(from), state)?;
+        let kept_alive = KeepAlive::begin(self.peer(from), state)?;
         self.install(&incoming)?;
-        drop(stay);
+        drop(kept_alive);
         let head = incoming.head;
         incoming::remove(&self.incoming)?;
         info!(%from, positions = ?head.positions, "another replica's state is in place");

@@ -3,8 +3,8 @@
 //! delays and reorders everything, with a stand-in for the store, the application and a client.
 //! Each seed gives one run.
 
+mod checks;
 mod controller;
-mod end;
 mod hosts;
 
 use std::collections::BTreeMap;

@@ -11,30 +11,30 @@ use super::STAY_INTERVAL;
 use crate::transfer::client::{Interrupt, Peer};
 
 /// Keeps a state open at its source until it is dropped.
-pub(super) struct Stay {
+pub(super) struct KeepAlive {
     stop: Option<Sender<()>>,
     pub(super) thread: Option<JoinHandle<()>>,
 }
 
-impl Stay {
-    pub(super) fn begin(mut peer: Peer, state: u64) -> io::Result<Stay> {
+impl KeepAlive {
+    pub(super) fn begin(mut peer: Peer, state: u64) -> io::Result<KeepAlive> {
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = std::thread::Builder::new()
-            .name("catch-up-stay".into())
+            .name("catch-up-alive".into())
             .spawn(move || {
                 while stopped.recv_timeout(STAY_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                     // If the state is gone, the next request for a part shows it.
                     let _ = peer.stay(state);
                 }
             })?;
-        Ok(Stay {
+        Ok(KeepAlive {
             stop: Some(stop),
             thread: Some(thread),
         })
     }
 }
 
-impl Drop for Stay {
+impl Drop for KeepAlive {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
