@@ -337,54 +337,6 @@ const char *paxos_nodes_error(struct paxos_nodes *nodes);
  */
 int paxos_nodes_free(struct paxos_nodes *nodes);
 
-/*
- Prepares the nodes of a cluster. `cluster_file` is the path of the cluster file, which needn't
- exist yet. Returns NULL if memory is short or the argument is no text.
-
- # Safety
- `cluster_file` must be a NUL-terminated string.
- */
-struct paxos_nodes *paxos_nodes_new(const char *cluster_file);
-
-/*
- Writes the cluster file of a new cluster, and its key beside it. The cluster has a random number
- and a random loopback address, so that it is alone at its ports. It has a controller, two
- leaders, three acceptors, and `replica-1`, `replica-2` and `replica-3` of a group with
- `application = "own"`. Packets are signed, and the data is in the directory `data` beside the
- file. Returns 0, or -1: see `paxos_nodes_error`. A file that exists is an error, and stays as it
- is.
-
- # Safety
- `nodes` comes from `paxos_nodes_new`. Not from two threads at once.
- */
-int paxos_nodes_write_file(struct paxos_nodes *nodes, int partitions);
-
-/*
- Starts all nodes of the cluster file but its replicas, and waits until they listen. Returns 0,
- or -1 if one can't start: see `paxos_nodes_error`. Then none of them runs.
-
- # Safety
- `nodes` comes from `paxos_nodes_new`. Not from two threads at once.
- */
-int paxos_nodes_start(struct paxos_nodes *nodes);
-
-/*
- Returns what the last call that returned -1 had to say; valid until the next call.
-
- # Safety
- `nodes` comes from `paxos_nodes_new`.
- */
-const char *paxos_nodes_error(struct paxos_nodes *nodes);
-
-/*
- Stops the nodes in good order, and frees them. Returns 0, or -1 if one had failed; why is on
- standard error. Free the contexts of replicas and clients first.
-
- # Safety
- `nodes` comes from `paxos_nodes_new` and is not used again; or it is NULL.
- */
-int paxos_nodes_free(struct paxos_nodes *nodes);
-
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
