@@ -217,10 +217,8 @@ fn no_node_starts_beside_a_restore_that_was_killed() {
     let mut cluster = started();
     cluster.processes.kill("acceptor-1");
     let file = cluster.local.file.to_str().unwrap().to_owned();
-    let left = ClusterFile::load(&cluster.local.file)
-        .unwrap()
-        .data
-        .join("restoring");
+    let known = ClusterFile::load(&cluster.local.file).unwrap();
+    let left = known.data.join(format!("restoring-{:08x}", known.cluster));
     fs::create_dir(&left).unwrap();
     let refused = said(&run(&["node", "-c", &file, "--name", "acceptor-1"]));
     assert!(refused.contains(left.to_str().unwrap()), "{refused}");

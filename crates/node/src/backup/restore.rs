@@ -25,9 +25,6 @@ use crate::store::LostStore;
 use crate::transfer::copy::{INTO, under_another_name};
 use crate::transfer::incoming::{self, Head};
 
-/// The temporary directory, in `data` of the cluster file.
-const SCRATCH: &str = "restoring";
-
 /// The nodes that begin with the backup.
 pub struct Restored {
     /// Replicas that begin with a state.
@@ -62,19 +59,25 @@ pub fn restore(
     laid
 }
 
-/// Returns an error while a restore on this machine hasn't ended. A node that starts now would
-/// begin empty.
+/// Returns an error while a restore of this cluster on this machine hasn't ended. A node that
+/// starts now would begin empty.
 pub fn refuse_unfinished(cluster: &ClusterFile) -> Result<(), Error> {
-    let scratch = cluster.data.join(SCRATCH);
+    let scratch = scratch_of(cluster);
     match scratch.exists() {
         true => Err(Error::new(format!(
             "{} is there: `wirepaxos backup restore` is at work, or was killed. Wait until it has \
-             ended, or else empty {} and run it again",
-            scratch.display(),
-            cluster.data.display()
+             ended, or else run it again: it says what must be removed before",
+            scratch.display()
         ))),
         false => Ok(()),
     }
+}
+
+/// Returns the temporary directory, which is there for as long as a restore takes. Clusters that
+/// share `data` have one each.
+fn scratch_of(cluster: &ClusterFile) -> PathBuf {
+    let name = format!("restoring-{:08x}", cluster.cluster);
+    cluster.data.join(name)
 }
 
 /// Returns an error unless a cluster can be made from the backup.
@@ -156,7 +159,7 @@ fn lay(
 ) -> Result<Restored, Error> {
     let failed = |e: io::Error| Error::store(format!("{}: {e}", cluster.data.display()));
     private_directory(&cluster.data).map_err(failed)?;
-    let scratch = Scratch::new(&cluster.data.join(SCRATCH)).map_err(failed)?;
+    let scratch = Scratch::new(&scratch_of(cluster)).map_err(failed)?;
     // The others of several controllers begin empty, and get the record from the first.
     let first = cluster.controller_node();
     let controller = here.iter().find(|node| node.name == first.name);
