@@ -235,22 +235,22 @@ impl<'a> Nodes<'a> {
     /// whose nodes can't start. Returns false if this process was told to end meanwhile.
     ///
     /// # Errors
-    /// If a node of a new cluster can't start. In one that has data the others may go on without
-    /// it, and it may need them to be mended.
+    /// If no replica can start, or if a node of a new cluster can't. In one that has data the
+    /// others may go on without it, and it may need them to be mended.
     fn await_service(&mut self) -> Result<bool, Error> {
         let mut waiting = self.servers()?;
         let (mut is_served, mut failed) = (false, BTreeSet::new());
-        while !waiting.is_empty() || !is_served {
+        while !waiting.is_empty() {
             if self.stop.is_requested() {
                 return Ok(false);
             }
             for (name, status) in self.restart_what_ended()? {
                 let said = last_words(&self.options.data, &name);
                 let why = format!("{name} doesn't start ({status}): {said}");
-                if self.is_new {
+                waiting.retain(|(node, _)| *node != name);
+                if self.is_new || (waiting.is_empty() && !is_served) {
                     return Err(Error::new(why));
                 }
-                waiting.retain(|(node, _)| *node != name);
                 if failed.insert(name) {
                     eprintln!("{why}\nIt is tried again, and the others go on if they can.");
                 }

@@ -210,6 +210,18 @@ fn goes_on_without_damaged_nodes(directory: &Directory, nodes: &Path, front_end:
     assert_eq!(up.line()["serves"], true);
     assert!(is_apple(front_end));
     up.end();
+    // Without any replica it ends, and says why.
+    for replica in ["replica-1", "replica-2"] {
+        let file = nodes.join(replica).join("partition-0/reached");
+        fs::rename(&file, file.with_extension("whole")).unwrap();
+        fs::write(&file, "").unwrap();
+    }
+    let said = directory.refused(&["up"]);
+    assert!(said.contains("doesn't start"), "{said}");
+    for replica in ["replica-1", "replica-2"] {
+        let file = nodes.join(replica).join("partition-0/reached");
+        fs::rename(file.with_extension("whole"), &file).unwrap();
+    }
     for (file, whole) in files.iter().zip(&whole) {
         fs::write(file, whole).unwrap();
     }
