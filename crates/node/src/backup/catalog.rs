@@ -159,7 +159,7 @@ impl Catalog {
             let path = self.path(&name);
             let kept = kept.entry(manifest.cluster).or_default();
             if *kept < keep {
-                *kept += usize::from(manifest.lacks_no_file(&path));
+                *kept += usize::from(manifest.has_all_files(&path));
                 continue;
             }
             // A backup that is being removed no longer looks whole.

@@ -110,7 +110,7 @@ impl Manifest {
 
     /// Returns whether a directory has all of these files, each as long as it was. That is known
     /// without reading them.
-    pub fn lacks_no_file(&self, directory: &Path) -> bool {
+    pub fn has_all_files(&self, directory: &Path) -> bool {
         let is_there = |(name, entry): (&String, &FileEntry)| {
             fs::metadata(directory.join(name)).is_ok_and(|found| found.len() == entry.bytes)
         };
