@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use local_cluster::Error;
-use node::backup::{Catalog, Checked, Entry, Manifest, Step, check, create, range_text};
+use node::backup::{
+    Catalog, Checked, Entry, Instances, Manifest, Missing, Overview, Reachable, Step, check,
+    create, range_text,
+};
 use node::{OpenApplication, utc};
 use serde_json::{Value, json};
 
@@ -118,41 +121,87 @@ fn make(options: &Create) -> Result<(), Error> {
 fn list(options: &List) -> Result<(), Error> {
     let catalog = Catalog::open(&options.directory)?;
     let entries = catalog.entries()?;
-    let (reachable, wrong) = catalog.reachable()?;
-    let range = |name: &str| reachable.iter().find(|of| of.name == name)?.range;
+    let overview = catalog.overview()?;
     if options.json {
         let of_entry = |entry: &Entry| match &entry.manifest {
             Ok(manifest) => {
                 let mut of = to_json(&entry.name, manifest);
-                let range = range(&entry.name);
-                of["from"] = range.map(|range| utc::shown(range.from_ms)).into();
-                of["until"] = range.map(|range| utc::shown(range.until_ms)).into();
+                show_reach(&mut of, reach(&overview, &entry.name));
                 of
             }
             Err(why) => json!({ "name": entry.name, "error": why }),
         };
         let backups: Vec<Value> = entries.iter().map(of_entry).collect();
-        println!("{}", json!({ "backups": backups, "wrong": wrong }));
+        let mut said = json!({ "backups": backups });
+        show_wrong(&mut said, &overview);
+        println!("{said}");
         return Ok(());
     }
     for Entry { name, manifest } in entries {
-        println!(
-            "{}",
-            match manifest {
-                Ok(manifest) => format!(
-                    "{name}  cluster {:08x}, {} MiB{}",
-                    manifest.cluster,
-                    manifest.bytes().div_ceil(1 << 20),
-                    range(&name).map_or(String::new(), |range| {
-                        format!(", any moment from {} UTC", range_text(range))
-                    })
-                ),
-                Err(why) => format!("{name}  CAN'T BE USED: {why}"),
+        let manifest = match manifest {
+            Ok(manifest) => manifest,
+            Err(why) => {
+                println!("{name}  CAN'T BE USED: {why}");
+                continue;
             }
+        };
+        let reach = reach(&overview, &name);
+        let range = reach.and_then(|reach| reach.range);
+        let moments = range.map_or(String::new(), |range| {
+            format!(", any moment from {} UTC", range_text(range))
+        });
+        let mib = manifest.bytes().div_ceil(1 << 20);
+        println!(
+            "{name}  cluster {:08x}, {mib} MiB{moments}",
+            manifest.cluster
         );
+        for Instances { place, first, last } in reach.map_or(&[][..], |reach| &reach.instances) {
+            let (group, pid) = place;
+            println!("  group {group}, partition {pid}: instances {first} to {last}");
+        }
     }
-    wrong.iter().for_each(|why| println!("{why}"));
+    overview.wrong.iter().for_each(|why| println!("{why}"));
+    let missing = overview.missing.iter().map(Missing::text);
+    missing.for_each(|why| println!("{why}"));
     Ok(())
+}
+
+fn reach<'a>(overview: &'a Overview, name: &str) -> Option<&'a Reachable> {
+    overview.backups.iter().find(|of| of.name == name)
+}
+
+/// Adds to a backup's JSON object to which moments it can be brought.
+fn show_reach(of: &mut Value, reach: Option<&Reachable>) {
+    let range = reach.and_then(|reach| reach.range);
+    let from = range.map(|range| utc::shown(range.from_ms));
+    let until = range.map(|range| utc::shown(range.until_ms));
+    let shown = |of: &Instances| {
+        let mut shown = instances_to_json(of);
+        (shown["from"], shown["until"]) = (from.clone().into(), until.clone().into());
+        shown
+    };
+    let instances = reach.map_or(&[][..], |reach| &reach.instances);
+    of["instances"] = instances.iter().map(shown).collect();
+    (of["from"], of["until"]) = (from.into(), until.into());
+}
+
+/// Adds what the archive lacks, and which of its segments can't be read.
+fn show_wrong(said: &mut Value, overview: &Overview) {
+    let missing = overview.missing.iter().map(|missing| {
+        json!({
+            "backup": missing.backup,
+            "instances": missing.instances.iter().map(instances_to_json).collect::<Value>(),
+            "after": utc::shown(missing.after_ms),
+            "before": missing.before_ms.map(utc::shown),
+        })
+    });
+    said["missing"] = missing.collect();
+    said["wrong"] = overview.wrong.clone().into();
+}
+
+fn instances_to_json(instances: &Instances) -> Value {
+    let Instances { place, first, last } = instances;
+    json!({ "group": place.0, "partition": place.1, "first": first, "last": last })
 }
 
 fn verify(options: &Verify) -> Result<(), Error> {
@@ -161,38 +210,44 @@ fn verify(options: &Verify) -> Result<(), Error> {
     let scratch = format!("wirepaxos-verify-{}", std::process::id());
     let scratch = options.scratch.join(scratch);
     let checked = check(&catalog.path(&name), &manifest, &scratch, open)?;
-    let (reachable, wrong) = catalog.reachable()?;
-    if !wrong.is_empty() {
-        return Err(Error::new(format!(
+    let overview = catalog.overview()?;
+    match options.json {
+        true => {
+            let digests = checked.iter().map(|checked| {
+                let digests: Vec<String> = checked.digests.iter().map(|d| hex(d)).collect();
+                json!({ "group": checked.group, "digests": digests })
+            });
+            let mut said = json!({ "name": name, "groups": digests.collect::<Value>() });
+            show_wrong(&mut said, &overview);
+            println!("{said}");
+        }
+        false => print_checked(&name, &manifest, &checked, &overview),
+    }
+    let missing = overview.missing.iter().map(Missing::text);
+    let why: Vec<String> = overview.wrong.iter().cloned().chain(missing).collect();
+    match why.is_empty() {
+        true => Ok(()),
+        false => Err(Error::new(format!(
             "the archive has holes, and leads only so far as `wirepaxos backup list` shows: {}",
-            wrong.join("; ")
-        )));
+            why.join("; ")
+        ))),
     }
-    let range = reachable.iter().find(|of| of.name == name);
-    let range = range.and_then(|of| of.range);
-    if options.json {
-        let digests = checked.iter().map(|checked| {
-            let digests: Vec<String> = checked.digests.iter().map(|d| hex(d)).collect();
-            json!({ "group": checked.group, "digests": digests })
-        });
-        let digests: Vec<Value> = digests.collect();
-        println!("{}", json!({ "name": name, "groups": digests }));
-        return Ok(());
-    }
+}
+
+fn print_checked(name: &str, manifest: &Manifest, checked: &[Checked], overview: &Overview) {
     println!("{name} is whole, and its states can be opened");
-    if let Some(range) = range {
+    if let Some(range) = reach(overview, name).and_then(|of| of.range) {
         println!(
             "The archive leads from it to any moment from {} UTC",
             range_text(range)
         );
     }
-    positions(&manifest).for_each(|line| println!("{line}"));
-    for Checked { group, digests } in &checked {
+    positions(manifest).for_each(|line| println!("{line}"));
+    for Checked { group, digests } in checked {
         for (pid, digest) in digests.iter().enumerate() {
             println!("group {group}, partition {pid}: digest {}", hex(digest));
         }
     }
-    Ok(())
 }
 
 fn prune(options: &Prune) -> Result<(), Error> {

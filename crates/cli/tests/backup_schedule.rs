@@ -172,6 +172,23 @@ fn is_out_of_reach(moment: &str, directory: &Path, shape: &Shape) {
     assert!(!new.local.directory().join("data").exists());
 }
 
+/// Expects that the only partition's range of instances is listed, and that nothing is beyond it.
+fn is_listed(instance: &str, directory: &Path, shape: &Shape) {
+    let listed = listed(directory);
+    let range = &listed["instances"][0];
+    let bound = |name: &str| range[name].as_u64().unwrap();
+    let instance = instance.parse().unwrap();
+    assert!(
+        (bound("first")..=bound("last")).contains(&instance),
+        "{listed}"
+    );
+    assert_eq!(range["from"], listed["from"]);
+    let last = TestCluster::create(shape);
+    let last = restore_to(&bound("last").to_string(), directory, &last);
+    assert!(last.status.success(), "{}", text(&last.stderr));
+    is_out_of_reach(&(bound("last") + 1).to_string(), directory, shape);
+}
+
 fn kill_all(cluster: &mut TestCluster) {
     for name in cluster.local.nodes.clone() {
         cluster.processes.kill(&name);
@@ -183,6 +200,21 @@ fn listed(directory: &Path) -> Value {
     let mut list = Command::new(PROGRAM);
     let list = list.args(["backup", "list", "--json"]).arg(directory);
     json(&list.output().unwrap())["backups"][0].clone()
+}
+
+/// Checks the newest backup and the archive, which is whole or isn't, and returns what is said.
+fn verified(directory: &Path, is_whole: bool) -> Value {
+    let mut verify = Command::new(PROGRAM);
+    let verify = verify.args(["backup", "verify", "--json"]).arg(directory);
+    let output = verify.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.success(), is_whole, "{said}");
+    assert_eq!(
+        said.contains("the archive lacks instances"),
+        !is_whole,
+        "{said}"
+    );
+    json(&output)
 }
 
 /// Returns the segments, oldest first.
@@ -215,6 +247,7 @@ fn a_redis_cluster_is_brought_back_to_a_moment_and_to_an_instance() {
     let said = brings_back(&first, &directory, &shape, "one");
     let instance = said["groups"][0]["positions"][0].to_string();
     brings_back(&instance, &directory, &shape, "one");
+    is_listed(&instance, &directory, &shape);
     let last = listed(&directory)["until"].as_str().unwrap().to_owned();
     brings_back(&last, &directory, &shape, "two");
     let late = after.replacen("20", "29", 1);
@@ -271,7 +304,14 @@ fn an_archive_of_two_partitions_goes_on_after_kills_and_ends_at_a_hole() {
     brings_back(&fourth, &directory, &shape, "four");
 
     // Without the first segment nothing leads from the backup to the next one.
+    let position = listed(&directory)["groups"][0]["positions"][0].clone();
+    assert_eq!(verified(&directory, true)["missing"], Value::Array(vec![]));
     fs::rename(before, before.with_extension("aside")).unwrap();
     is_out_of_reach(&third, &directory, &shape);
     assert!(listed(&directory)["until"].is_null());
+    let gap = verified(&directory, false)["missing"][0].clone();
+    assert!(gap["before"].is_null(), "{gap}");
+    assert_eq!(gap["instances"][0]["first"], position, "{gap}");
+    let last = |at: usize| gap["instances"][at]["last"].as_u64().unwrap();
+    assert!(last(0) >= position.as_u64().unwrap(), "{gap}");
 }

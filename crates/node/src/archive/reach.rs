@@ -28,8 +28,8 @@ pub struct Reach {
 struct Track {
     next: Instance,
     range: Option<Range>,
-    /// Instances are missing from `next` on.
-    is_cut: bool,
+    /// The archive goes on at this instance, and those from `next` to it are missing.
+    behind_hole: Option<Instance>,
 }
 
 /// How far it leads from each of several backups, and what is wrong with segments.
@@ -47,7 +47,7 @@ impl Reach {
             let track = Track {
                 next,
                 range: None,
-                is_cut: false,
+                behind_hole: None,
             };
             (place, track)
         };
@@ -61,8 +61,10 @@ impl Reach {
         let Some(track) = self.partitions.get_mut(&record.place) else {
             return;
         };
-        track.is_cut |= record.first > track.next;
-        if track.is_cut || record.end < track.next {
+        if track.behind_hole.is_none() && record.first > track.next {
+            track.behind_hole = Some(record.first);
+        }
+        if track.behind_hole.is_some() || record.end < track.next {
             return;
         }
         track.next = record.end;
@@ -91,6 +93,12 @@ impl Reach {
     /// Returns the instance that a partition reaches.
     pub fn reached(&self, place: GroupPartition) -> Option<Instance> {
         self.partitions.get(&place).map(|track| track.next)
+    }
+
+    /// Returns the instance at which a partition's archive goes on behind missing ones, if some are
+    /// missing.
+    pub fn behind_hole(&self, place: GroupPartition) -> Option<Instance> {
+        self.partitions.get(&place)?.behind_hole
     }
 }
 
@@ -134,5 +142,7 @@ mod tests {
         assert_eq!(take(1, 16, 2..9), Some((12, 15)));
         assert_eq!(take(0, 17, 8..9), Some((12, 15)), "a hole");
         assert_eq!(take(0, 18, 7..9), Some((12, 15)), "nothing fills it");
+        assert_eq!(reach.behind_hole((1, 0)), Some(8));
+        assert_eq!(reach.behind_hole((1, 1)), None);
     }
 }

@@ -19,14 +19,6 @@ use crate::{Error, utc};
 /// How much time passes, for the workers, between two records.
 const STEP: Time = 2_000_000;
 
-/// How far a backup can be brought.
-pub struct Reachable {
-    /// The backup's name.
-    pub name: String,
-    /// The moments.
-    pub range: Option<Range>,
-}
-
 /// A moment to which a backup is brought.
 pub struct Goal {
     archive: Archive,
@@ -36,22 +28,6 @@ pub struct Goal {
 }
 
 impl Catalog {
-    /// Returns how far each backup that can be read can be brought, and what is wrong with the
-    /// archives' segments.
-    pub fn reachable(&self) -> Result<(Vec<Reachable>, Vec<String>), Error> {
-        let (mut reachable, mut wrong) = (Vec::new(), Vec::new());
-        for (cluster, backups) in self.by_cluster(None)? {
-            let reaches = self.reaches(cluster, &backups)?;
-            wrong.extend(reaches.wrong);
-            let both = backups.into_iter().zip(&reaches.of_backups);
-            reachable.extend(both.map(|((name, _), reach)| Reachable {
-                name,
-                range: reach.range(),
-            }));
-        }
-        Ok((reachable, wrong))
-    }
-
     /// Returns the newest backup, or the one with this name, that can be brought to a moment.
     pub fn find_for(
         &self,
@@ -81,7 +57,7 @@ impl Catalog {
     }
 
     /// Returns the backups that can be read, oldest first, by the number of their cluster.
-    fn by_cluster(
+    pub(super) fn by_cluster(
         &self,
         name: Option<&str>,
     ) -> Result<BTreeMap<u32, Vec<(String, Manifest)>>, Error> {
@@ -96,7 +72,11 @@ impl Catalog {
         Ok(clusters)
     }
 
-    fn reaches(&self, cluster: u32, backups: &[(String, Manifest)]) -> Result<Reaches, Error> {
+    pub(super) fn reaches(
+        &self,
+        cluster: u32,
+        backups: &[(String, Manifest)],
+    ) -> Result<Reaches, Error> {
         let reach = |(_, manifest): &(String, Manifest)| Reach::from(positions(manifest));
         let reaches = backups.iter().map(reach).collect();
         let archive = Archive::of(self.directory(), cluster);
@@ -104,12 +84,14 @@ impl Catalog {
     }
 }
 
-fn since_ms(backups: &[(String, Manifest)]) -> u64 {
+pub(super) fn since_ms(backups: &[(String, Manifest)]) -> u64 {
     let begun = backups.iter().map(|(_, manifest)| manifest.begun_s);
     begun.min().unwrap_or(0).saturating_mul(1_000)
 }
 
-fn positions(manifest: &Manifest) -> impl Iterator<Item = (GroupPartition, Instance)> + '_ {
+pub(super) fn positions(
+    manifest: &Manifest,
+) -> impl Iterator<Item = (GroupPartition, Instance)> + '_ {
     manifest.groups.iter().flat_map(|group| {
         let positions = group.positions.iter().zip(group.pids());
         positions.map(|(position, pid)| ((group.id, pid), *position))
