@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use control::MemberChange;
+use control::status::Status;
 use node::ClusterFile;
 use node::cluster_file::{Group, Protocol, Role, rewrite};
 use paxos::GroupId;
@@ -128,6 +129,11 @@ impl Overview {
             asked = Overview::ask(cluster, file);
         }
         asked
+    }
+
+    fn status(&self) -> Result<Status, Error> {
+        serde_json::from_value(json!({ "groups": self.document["groups"] }))
+            .map_err(|e| Error::new(format!("the controller has another version: {e}")))
     }
 
     fn groups(&self, cluster: &ClusterFile, only: Option<GroupId>) -> Vec<Value> {

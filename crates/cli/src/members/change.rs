@@ -151,13 +151,14 @@ pub fn run(command: &Command) -> Result<(), Error> {
     let new = new_nodes(&cluster, named.added, named.role, replaced)?;
     let order = cluster.order(&new, named.lines, &leave)?;
     let after = check_order(&cluster, &order)?;
+    let groups = before.status().map_or(Vec::new(), |status| status.groups);
     if shared.dry_run {
-        let plan = Plan::new(&cluster, &after, &new, named.removed);
+        let plan = Plan::new(&cluster, &after, &groups, (&new, named.removed));
         plan.print(shared.json);
         return Ok(());
     }
     if !command.accepts_none_to_fail() {
-        refuse_the_last(&cluster, &after)?;
+        refuse_the_last(&cluster, &after, &groups)?;
     }
     admin::change_members(&cluster, before.changes.len(), &order)?;
     let all = [&before.changes[..], &order].concat();

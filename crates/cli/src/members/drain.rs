@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use clap::Args;
-use control::status::{GroupStatus, Status};
+use control::status::GroupStatus;
 use node::ClusterFile;
 use node::cluster_file::{Group, Node, Role};
 use serde_json::{Value, json};
@@ -70,13 +70,6 @@ pub fn run(options: &Options) -> Result<(), Error> {
             machine.address,
             troubles.join("; ")
         ))),
-    }
-}
-
-impl Overview {
-    fn status(&self) -> Result<Status, Error> {
-        serde_json::from_value(json!({ "groups": self.document["groups"] }))
-            .map_err(|e| Error::new(format!("the controller has another version: {e}")))
     }
 }
 
