@@ -171,7 +171,7 @@ fn may_say(sender: Sender, message: &Message, to: NodeId) -> bool {
         }
         Message::ViewRequest { .. }
         | Message::Failover { .. }
-        | Message::Members(MembersMessage::Order { .. })
+        | Message::Members(MembersMessage::Order { .. } | MembersMessage::Check { .. })
         | Message::StatusRequest { .. }
         | Message::EventsRequest { .. }
         | Message::DigestRequest { .. }
@@ -498,11 +498,16 @@ mod tests {
         });
         assert!(open(kept.clone(), Sender::Node(5)).is_ok());
         assert!(open(kept, Sender::Node(6)).is_err());
-        let order = Message::Members(MembersMessage::Order { known, changes });
-        assert!(open(order.clone(), Sender::Client).is_err());
-        assert!(
-            open(order, Sender::Outside).is_ok(),
-            "of whoever has the nodes' keys"
-        );
+        let order = MembersMessage::Order {
+            known,
+            changes: changes.clone(),
+        };
+        for order in [order, MembersMessage::Check { known, changes }].map(Message::Members) {
+            assert!(open(order.clone(), Sender::Client).is_err());
+            assert!(
+                open(order, Sender::Outside).is_ok(),
+                "of whoever has the nodes' keys"
+            );
+        }
     }
 }

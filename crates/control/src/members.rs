@@ -13,6 +13,8 @@ use crate::{Level, Levels};
 
 /// About how many bytes the list of all changes may have, which fits into each message and store.
 const MAX_LEN: usize = 16 << 10;
+/// Why an order is refused that was given for a shorter list.
+pub const NOT_THE_LAST: &str = "another change of the members came before: give the order again";
 /// About how many bytes of that a change has besides its texts.
 const CHANGE_LEN: usize = 64;
 
@@ -122,6 +124,13 @@ pub enum MembersMessage {
         /// How many changes there were.
         known: u32,
         /// What is to come behind them.
+        changes: Vec<MemberChange>,
+    },
+    /// Command line → controller: would you accept these changes? Nothing is changed.
+    Check {
+        /// How many changes there were.
+        known: u32,
+        /// What would come behind them.
         changes: Vec<MemberChange>,
     },
     /// Controller → command line: how many changes there are now, or why there are no more than

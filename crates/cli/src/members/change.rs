@@ -155,10 +155,13 @@ pub fn run(command: &Command) -> Result<(), Error> {
     if shared.dry_run {
         let plan = Plan::new(&cluster, &after, &groups, (&new, named.removed));
         plan.print(shared.json);
-        return Ok(());
     }
     if !command.accepts_none_to_fail() {
         refuse_the_last(&cluster, &after, &groups)?;
+    }
+    if shared.dry_run {
+        admin::check_members(&cluster, before.changes.len(), &order)?;
+        return Ok(());
     }
     admin::change_members(&cluster, before.changes.len(), &order)?;
     let all = [&before.changes[..], &order].concat();

@@ -199,6 +199,12 @@ fn grow(cluster: &mut TestCluster, at: &str) {
             .contains("another change is on its way")
             .then_some(())
     });
+    let other = ["replace", "--dry-run", "acceptor-1", &other];
+    is_refused(cluster, &other, "another change is on its way");
+    succeeds(order(
+        cluster,
+        &["remove", "--dry-run", "acceptor-4", "acceptor-5"],
+    ));
     cluster.start_node("acceptor-4");
     cluster.start_node("acceptor-5");
     succeeds(ordered);
@@ -232,6 +238,8 @@ fn shrink(cluster: &mut TestCluster) {
     let all_but_one = ["acceptor-2", "acceptor-3", "acceptor-4", "acceptor-5"];
     let too_many = [&["remove"][..], &all_but_one].concat();
     is_refused(cluster, &too_many, "f would fall from 2 to 0");
+    let plan = [&["remove", "--dry-run"][..], &all_but_one].concat();
+    is_refused(cluster, &plan, "f would fall from 2 to 0");
     succeeds(order(cluster, &["remove", "acceptor-2", "acceptor-4"]));
     have_ended(cluster, &["acceptor-2", "acceptor-4"]);
     are_acceptors(cluster, &["acceptor-3", "acceptor-5", "acceptor-6"]);

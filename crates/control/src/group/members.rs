@@ -2,6 +2,7 @@
 //! The list of the members' changes, which the first group's state keeps.
 
 use super::GroupControl;
+use crate::members::NOT_THE_LAST;
 use crate::{MemberChange, Store};
 use paxos::GroupId;
 
@@ -30,9 +31,7 @@ impl GroupControl {
         });
         match (changed, refused) {
             (Ok(()), _) => Ok(self.state.members.len()),
-            (Err(()), Some(crate::Refused::OutOfOrder)) => {
-                Err("another change of the members came before: give the order again".to_owned())
-            }
+            (Err(()), Some(crate::Refused::OutOfOrder)) => Err(NOT_THE_LAST.to_owned()),
             (Err(()), Some(why)) => Err(why.to_string()),
             (Err(()), None) => {
                 let why = self.store_trouble.as_deref().unwrap_or("try again");

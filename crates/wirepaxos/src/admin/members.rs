@@ -23,19 +23,39 @@ pub fn change_members(
     known: usize,
     changes: &[MemberChange],
 ) -> Result<usize, Error> {
+    let (known, changes) = (known as u32, changes.to_vec());
+    ask(cluster, known, MembersMessage::Order { known, changes })
+}
+
+/// Asks whether [`change_members`] would be accepted now. Nothing is changed.
+///
+/// # Errors
+/// [`Error::TimedOut`] if no controller answers, as one of another version may do;
+/// [`Error::Denied`], with the reason, if the order would be refused.
+pub fn check_members(
+    cluster: &ClusterFile,
+    known: usize,
+    changes: &[MemberChange],
+) -> Result<(), Error> {
+    let (known, changes) = (known as u32, changes.to_vec());
+    ask(cluster, known, MembersMessage::Check { known, changes }).map(|_| ())
+}
+
+fn ask(cluster: &ClusterFile, known: u32, message: MembersMessage) -> Result<usize, Error> {
     let controllers: Vec<_> = cluster.controllers().map(|n| n.control).collect();
     let mut socket = ControlClient::new(cluster)?;
-    let known = known as u32;
-    let order = Message::Members(MembersMessage::Order {
-        known,
-        changes: changes.to_vec(),
-    });
-    socket.check_order(&order)?;
-    let result = socket.ask(&controllers, &order, TIMEOUT, |_, message| match message {
-        Message::Members(MembersMessage::Reply { known: of, result }) if of == known => {
-            Some(result)
-        }
-        _ => None,
-    })?;
+    let message = Message::Members(message);
+    socket.check_order(&message)?;
+    let result = socket.ask(
+        &controllers,
+        &message,
+        TIMEOUT,
+        |_, message| match message {
+            Message::Members(MembersMessage::Reply { known: of, result }) if of == known => {
+                Some(result)
+            }
+            _ => None,
+        },
+    )?;
     result.map(|count| count as usize).map_err(Error::Denied)
 }

@@ -29,6 +29,6 @@ mod status;
 pub use digests::{Digests, digests};
 pub use events::events;
 pub use failover::change_leader;
-pub use members::change_members;
+pub use members::{change_members, check_members};
 pub use skip::{Skipped, skip};
 pub use status::{ask, ask_all, ask_controllers, is_down, leader, leading_replica};

@@ -4,8 +4,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use control::members::NOT_THE_LAST;
 use control::status::GroupStatus;
-use control::{ControlOutbox, MembersMessage, Message, Peer};
+use control::{ControlOutbox, MemberChange, MembersMessage, Message, Peer};
 use paxos::{GroupId, Header, Outbox, Packet, Reason, Time, To, Verdict};
 use replica::storage::private_directory;
 use serde_json::{Value, json};
@@ -157,23 +158,49 @@ impl ControllerRole {
         self.said.warnings = warnings;
     }
 
-    /// Takes a node's answer, or an operator's order to change the members.
+    /// Takes a node's answer, or what an operator says about a change of the members.
     fn take_members(&mut self, from: SocketAddr, message: &MembersMessage) {
         self.membership.note(message);
-        let MembersMessage::Order { known, changes } = message else {
+        match message {
+            MembersMessage::Order { known, changes } => self.take_order(from, *known, changes),
+            MembersMessage::Check { known, changes } => self.check_order(from, *known, changes),
+            _ => {}
+        }
+    }
+
+    /// Tells an operator whether an order would be accepted.
+    fn check_order(&mut self, from: SocketAddr, known: u32, changes: &[MemberChange]) {
+        let groups = self.groups();
+        let Some(controller) = self.seat.acting() else {
             return;
         };
+        let count = controller.members().len() as u32;
+        let against = self.membership.against(changes, &groups);
+        let result = match against {
+            None if known != count => Err(NOT_THE_LAST.to_owned()),
+            None => Ok(count),
+            Some(why) => {
+                self.membership.ask_again();
+                Err(why)
+            }
+        };
+        let reply = Message::Members(MembersMessage::Reply { known, result });
+        self.told.push((from, reply));
+    }
+
+    /// Takes an operator's order to change the members.
+    fn take_order(&mut self, from: SocketAddr, known: u32, changes: &[MemberChange]) {
         let groups = self.groups();
         let Some(controller) = self.seat.acting_mut() else {
             return;
         };
         let all = controller.members();
-        let behind = all.get(*known as usize..).unwrap_or_default();
+        let behind = all.get(known as usize..).unwrap_or_default();
         let is_repeated = !changes.is_empty() && behind.starts_with(changes);
         let against = self.membership.against(changes, &groups);
         let result = match against.filter(|_| !is_repeated) {
             Some(why) => Err(why),
-            None => controller.change_members(*known as usize, changes),
+            None => controller.change_members(known as usize, changes),
         };
         let event = match &result {
             Ok(_) if is_repeated => None,
@@ -189,7 +216,6 @@ impl ControllerRole {
             Err(_) => self.membership.ask_again(),
         }
         let result = result.map(|count| count as u32);
-        let known = *known;
         let reply = Message::Members(MembersMessage::Reply { known, result });
         self.told.push((from, reply));
         if let Some(text) = event {
