@@ -5,6 +5,7 @@ use clap::Args;
 use node::cluster_file::ApplicationKind;
 use serde_json::json;
 
+use crate::named;
 use command_line::arguments::Cluster;
 use local_cluster::Error;
 
@@ -43,7 +44,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     let name = &options.name;
-    let replica = cluster.named(name)?;
+    let replica = named::node(&cluster, &options.cluster.file, name)?;
     let group = replica.group.and_then(|id| cluster.group(id));
     let Some(group) = group.filter(|group| group.application == ApplicationKind::Redis) else {
         return Err(Error::new(format!(

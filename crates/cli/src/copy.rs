@@ -12,6 +12,7 @@ use node::cluster_file::Node;
 use node::transfer::copy;
 use serde_json::json;
 
+use crate::named;
 use command_line::arguments::Cluster;
 
 /// Commands of `wirepaxos copy`.
@@ -42,7 +43,7 @@ pub struct Options {
 pub fn run(command: &Command) -> Result<(), Error> {
     let (Command::Make(options) | Command::Put(options)) = command;
     let cluster = options.cluster.load()?;
-    let node = cluster.named(&options.name)?;
+    let node = named::node(&cluster, &options.cluster.file, &options.name)?;
     let directory = &options.directory;
     let kind = application(&cluster, node);
     let positions = match command {

@@ -5,6 +5,7 @@ use clap::Args;
 use paxos::GroupId;
 use serde_json::json;
 
+use crate::named;
 use command_line::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin::change_leader;
@@ -34,7 +35,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     let to = match &options.to {
-        Some(name) => Some(cluster.named(name)?.id),
+        Some(name) => Some(named::node(&cluster, &options.cluster.file, name)?.id),
         None => None,
     };
     let epoch = change_leader(&cluster, options.group, to, options.accept_data_loss)?;

@@ -4,6 +4,7 @@
 use clap::Args;
 use serde_json::json;
 
+use crate::named;
 use command_line::arguments::Cluster;
 use local_cluster::Error;
 
@@ -24,7 +25,8 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     let name = &options.name;
-    let aside = node::forget_log(&cluster, cluster.named(name)?)?;
+    let node = named::node(&cluster, &options.cluster.file, name)?;
+    let aside = node::forget_log(&cluster, node)?;
     if options.json {
         println!("{}", json!({ "node": name, "aside": aside }));
     } else {

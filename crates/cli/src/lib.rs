@@ -18,6 +18,7 @@ mod keys;
 mod kv;
 mod lab_commands;
 mod members;
+mod named;
 mod new_cluster;
 mod readiness;
 mod recover;

@@ -9,7 +9,7 @@ use node::Stop;
 use node::cluster_file::Plane;
 use serde_json::json;
 
-use crate::readiness;
+use crate::{named, readiness};
 use command_line::arguments::{Cluster, plane_of_node};
 use local_cluster::Error;
 use wirepaxos::Program;
@@ -38,6 +38,9 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let names: Vec<_> = options.name.iter().map(String::as_str).collect();
     let mut cluster = node::with_kept_members(options.cluster.load()?, &names)?;
+    for name in &options.name {
+        named::node(&cluster, &options.cluster.file, name)?;
+    }
     if let Some(plane) = options.plane {
         for name in &options.name {
             cluster.set_plane(name, plane)?;

@@ -14,6 +14,7 @@ use node::ClusterFile;
 use node::cluster_file::Role;
 use serde_json::json;
 
+use crate::named;
 use command_line::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin;
@@ -47,7 +48,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     if let Some(name) = &options.name {
-        cluster.named(name)?;
+        named::node(&cluster, &options.cluster.file, name)?;
     }
     let Stopped { stopped, silent } = stop_nodes(&cluster, options.name.as_deref())?;
     if options.json {

@@ -17,6 +17,7 @@ use serde_json::json;
 use self::new_nodes::new_nodes;
 use self::plan::{Plan, refuse_the_last};
 use super::{LOOK_EVERY, Overview};
+use crate::named;
 use command_line::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin;
@@ -144,7 +145,8 @@ pub fn run(command: &Command) -> Result<(), Error> {
     let file = shared.cluster.load()?;
     let before = Overview::ask_patiently(&file, &shared.cluster.file)?;
     let cluster = file.with_changes(&before.changes)?;
-    let leave = named.removed.iter().map(|name| cluster.named(name));
+    let leave = named.removed.iter();
+    let leave = leave.map(|name| named::node(&cluster, &shared.cluster.file, name));
     let leave = leave.collect::<Result<Vec<&Node>, _>>()?;
     let replaced = leave.first().copied();
     let replaced = replaced.filter(|_| !named.added.is_empty());

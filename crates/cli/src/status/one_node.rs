@@ -9,12 +9,12 @@ use node::{ClusterFile, cluster_status};
 use serde_json::{Value, json};
 
 use super::{Options, summary};
-use crate::silence;
+use crate::{named, silence};
 
 /// Prints the node's state, and returns an error if the node is silent, has a warning, or is still
 /// catching up. Only this node is asked, so that a probe of each node costs the others nothing.
 pub fn run(options: &Options, cluster: &ClusterFile, name: &str) -> Result<(), Error> {
-    let node = cluster.named(name)?;
+    let node = named::node(cluster, &options.cluster.file, name)?;
     let answer = cluster_status::ask(cluster, slice::from_ref(node))?.remove(name);
     let unready = answer.as_ref().map_or_else(Vec::new, reasons);
     match (options.json, &answer) {

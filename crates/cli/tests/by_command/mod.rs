@@ -275,6 +275,19 @@ fn change_leaders(cluster: &mut TestCluster, counter: &Counter, at: &str) {
     assert_eq!(names, [last]);
 }
 
+/// The file of this machine is older than two nodes, of which one has left since.
+fn the_newer_file_is_named(cluster: &TestCluster) {
+    for (name, words) in [
+        ("acceptor-6", "members --write -c"),
+        ("acceptor-4", "acceptor-4 has left the cluster"),
+    ] {
+        for command in ["status", "node", "stop"] {
+            let said = text(&cluster.run(command, &["--name", name]).stderr);
+            assert!(said.contains(words), "{command} {name}: {said}");
+        }
+    }
+}
+
 /// Three acceptors become five, one that is dead is replaced, and three stay. The controller is
 /// killed meanwhile, and an old file doesn't win.
 #[test]
@@ -304,6 +317,7 @@ fn acceptors_and_leaders_change_by_command_under_load() {
         restart(&mut cluster, "controller");
         restart(&mut cluster, "replica-1");
         are_acceptors(&cluster, &["acceptor-3", "acceptor-5", "acceptor-6"]);
+        the_newer_file_is_named(&cluster);
         let warned = "all nodes run with another cluster file";
         let status = |cluster: &TestCluster| text(&cluster.run("status", &[]).stdout);
         eventually("status names the old file", || {
