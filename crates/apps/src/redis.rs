@@ -91,6 +91,8 @@ pub struct Seen {
 #[derive(Default)]
 struct SeenServer {
     ms: AtomicU64,
+    /// The latest time that any front end has stated.
+    newest_ms: AtomicU64,
     /// When `ms` was shown first, in milliseconds since [`Seen::began`].
     moved: AtomicU64,
     process: AtomicU32,
@@ -134,6 +136,13 @@ impl Seen {
         self.servers[usize::from(pid)].ms.load(Ordering::Relaxed)
     }
 
+    /// Returns the latest time that any front end has stated to the partition, as far as this
+    /// replica has executed the log. Its [time](Self::ms) is of that state, or of a later one.
+    pub fn newest_ms(&self, pid: u16) -> u64 {
+        let server = &self.servers[usize::from(pid)];
+        server.newest_ms.load(Ordering::Acquire)
+    }
+
     /// Returns the ids of the servers' processes.
     pub fn processes(&self) -> impl Iterator<Item = u32> {
         let all = self.servers.iter();
@@ -174,6 +183,9 @@ impl Seen {
         if server.ms.swap(state.ms(), Ordering::Relaxed) != state.ms() {
             server.moved.store(self.now_ms(), Ordering::Relaxed);
         }
+        server
+            .newest_ms
+            .store(state.clock.newest_ms(), Ordering::Release);
         server.process.store(state.process(), Ordering::Relaxed);
         server.memory.store(state.memory(), Ordering::Relaxed);
         server

@@ -143,11 +143,19 @@ impl Metrics {
 
     fn warning_of_time(&self) -> Option<String> {
         let off = self.clock_off_ms.load(Relaxed);
-        let way = if off > 0 { "behind" } else { "ahead of" };
+        let (way, why) = match off > 0 {
+            true => (
+                "behind",
+                "most replicas are silent, and it follows once they run",
+            ),
+            false => (
+                "ahead of",
+                "clocks that were ahead were set back, and it goes on at half speed",
+            ),
+        };
         let warning = format!(
-            "the time of the group's Redis servers is {} s {way} what most nodes have: clocks that \
-             were ahead were set back, and it goes on at half speed, or the front ends reach \
-             different nodes",
+            "the time of the group's Redis servers is {} s {way} what most nodes have: {why}, or \
+             the front ends reach different nodes",
             off.unsigned_abs() / 1_000
         );
         (off != 0).then_some(warning)

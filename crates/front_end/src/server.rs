@@ -5,6 +5,7 @@
 mod accept;
 mod census;
 mod clients;
+mod clock_difference;
 mod clock_reports;
 mod handshakes;
 mod held_answers;

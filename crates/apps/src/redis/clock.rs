@@ -105,6 +105,12 @@ impl Clock {
         }
     }
 
+    /// Returns the latest wall clock that any front end has stated, or 0.
+    pub fn newest_ms(&self) -> u64 {
+        let all = self.readings.iter().map(|reading| reading.ms);
+        all.max().unwrap_or(0)
+    }
+
     fn reading(&mut self, node: u16) -> Option<&mut Reading> {
         let at = self.readings.binary_search_by_key(&node, |r| r.node);
         at.ok().map(|at| &mut self.readings[at])

@@ -21,13 +21,12 @@ use crate::log::lane::LaneSession;
 use crate::log::{Log, Plane};
 use crate::metrics::Metrics;
 use crate::native::Native;
+use crate::server::clock_difference::{ClockDifference, Finding};
 use crate::server::server_report::ServerReport;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A session for reports has at most one command in flight.
 const WINDOW: u16 = 1;
-/// If the group's time differs from the nodes' time by more than this, the difference is shown.
-const OFF_MS: u64 = 2_000;
 /// Clients of a new group wait at most this long for the group's first time.
 const FIRST_TIME: Duration = Duration::from_secs(5);
 /// While it isn't known what time most nodes have, the front end looks again after this time.
@@ -59,9 +58,7 @@ struct ReportLane {
     last_request: u64,
     /// The time that the report in flight tells.
     in_flight: Option<u64>,
-    /// The time that this front end reports minus the partition's time; 0 if the two are about
-    /// equal.
-    off_ms: i64,
+    difference: ClockDifference,
 }
 
 impl ClockReports {
@@ -73,7 +70,7 @@ impl ClockReports {
             server: ServerReport::default(),
             last_request: 0,
             in_flight: None,
-            off_ms: 0,
+            difference: ClockDifference::default(),
         };
         ClockReports {
             content: Content {
@@ -171,7 +168,7 @@ impl ClockReports {
     /// Shows the clock's largest difference over all partitions in the metrics, and how many
     /// replicas have other contents.
     pub fn show(&self, native: &Native, metrics: &Metrics) {
-        let all = self.lanes.iter().map(|lane| lane.off_ms);
+        let all = self.lanes.iter().map(|lane| lane.difference.shown_ms());
         let most = all.max_by_key(|off| off.unsigned_abs()).unwrap_or(0);
         metrics.clock_off_ms.store(most, Relaxed);
         let alarms = native.seen().alarms().len() as u64;
@@ -230,20 +227,18 @@ impl ReportLane {
         log.submit_part(pid, session, self.last_request, &bytes);
     }
 
-    /// Compares the group's time with the reported one, after the report was executed. The group is
-    /// behind if its time is still less than the reported one, and ahead if it exceeds the nodes'
-    /// time now; so the report's travel time makes no difference.
+    /// Compares the group's time with the reported one, after the report was answered.
     fn compare(&mut self, pid: PartitionId, native: &Native) {
-        let Some(reported) = self.in_flight.take() else {
+        let Some(reported_ms) = self.in_flight.take() else {
             return;
         };
-        let (group, now) = (native.seen().ms(pid), native.stamp().ms);
-        let (ahead, behind) = (reported.saturating_sub(group), group.saturating_sub(now));
-        self.off_ms = match (group, ahead, behind) {
-            (0, ..) => 0,
-            (_, ahead, _) if ahead > OFF_MS => ahead as i64,
-            (_, _, behind) if behind > OFF_MS => -(behind as i64),
-            _ => 0,
-        };
+        // In this order: the newest reading is never of a later state than the group's time.
+        let newest_ms = native.seen().newest_ms(pid);
+        self.difference.note(&Finding {
+            reported_ms,
+            newest_ms,
+            group_ms: native.seen().ms(pid),
+            now_ms: native.stamp().ms,
+        });
     }
 }

@@ -281,3 +281,14 @@ fn in_random_groups_a_minority_moves_the_time_by_its_reach_at_most() {
         }
     }
 }
+
+/// A front end must not take the time of a replica that hasn't executed its report for the group's.
+#[test]
+fn the_newest_reading_tells_whether_a_report_was_executed() {
+    let mut clock = Clock::default();
+    assert_eq!(clock.newest_ms(), 0);
+    report_all(&mut clock, NOON, &[0, 0, 0]);
+    clock.report(stamp(2, NOON + HOUR), 3);
+    assert_eq!(clock.newest_ms(), NOON + HOUR);
+    assert!(clock.ms < NOON + HOUR, "the others are silent");
+}
