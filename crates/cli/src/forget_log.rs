@@ -32,7 +32,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     } else {
         println!(
             "the log of {name} is kept as {}. Start {name}: it joins as a new member. Until \
-             `status` shows that it has, no other one may lose its memory",
+             `status` shows that it has, no other one may lose its memory. Then nothing needs the \
+             kept log any more: remove it",
             aside.display()
         );
     }

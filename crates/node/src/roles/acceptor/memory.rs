@@ -151,8 +151,9 @@ pub fn say_what_was_put_aside(deployment: &Deployment, aside: &Path) {
         node = deployment.node,
         group = deployment.group,
         "THIS MEMORY HAS FORGOTTEN VOTES that the controller had seen: an old copy \
-         of its files was put back, or the disk lost writes. It is kept as {}, and this acceptor \
-         joins again with an empty one",
+         of its files was put back, or the disk lost writes. It is kept as {}, which may be \
+         removed once `wirepaxos members` shows this acceptor's new memory: it joins again with an \
+         empty one",
         aside.display()
     );
 }
