@@ -49,6 +49,8 @@ const PATIENCE_STEP: Time = 250 * MS;
 const ATTEMPT: Time = 400 * MS;
 /// How long a change may take.
 const SWAP: Time = 500 * MS;
+/// How long it is said who should act now. Whoever it is begins at once, or not at all.
+const HANDED_ON: Time = 200 * MS;
 /// How often unanswered messages are repeated.
 const RESEND: Time = 25 * MS;
 /// How long the acting controller goes on without a majority that hears it.
@@ -163,6 +165,8 @@ struct Due {
     hello: Time,
     resend: Time,
     fill: Time,
+    /// The controller that should act in the place of this one, and until when hellos say so.
+    handed_on: Option<(NodeId, Time)>,
 }
 
 #[derive(Default)]
@@ -214,6 +218,7 @@ impl Register {
                 hello: now,
                 resend: now,
                 fill: now,
+                handed_on: None,
             },
             random: SplitMix::new(nonce),
             out: Outputs::default(),
@@ -295,6 +300,31 @@ impl Register {
     /// may take over.
     pub fn set_alive(&mut self, alive: bool) {
         self.alive = alive;
+    }
+
+    /// Lets another controller act in the place of this one, if this one acts and that one answers.
+    /// It begins without waiting for silence; if it fails, one takes over after silence as ever.
+    /// [E-HANDON]
+    pub fn hand_on(&mut self, now: Time, to: NodeId) {
+        let Some(hello) = self.condition_of(now, to) else {
+            return;
+        };
+        let can = matches!(self.stance, Stance::Acts(_)) && self.is_fellow(hello);
+        if can {
+            self.due.handed_on = Some((to, now + HANDED_ON));
+            self.end(now, format!("controller {to} acts in its place"));
+            // All must know that nobody acts before that one asks them.
+            self.due.hello = now;
+        }
+    }
+
+    /// Returns the other controllers that could act: they answer, and vote.
+    pub fn fellows(&self, now: Time) -> Vec<NodeId> {
+        let can = |peer: &NodeId| {
+            let hello = self.condition_of(now, *peer);
+            hello.is_some_and(|hello| self.is_fellow(hello))
+        };
+        self.peers().filter(can).collect()
     }
 
     /// Returns when the next [`tick`](Self::tick) is due.
@@ -396,6 +426,11 @@ impl Register {
             promised: self.promised(),
             acting: self.acts_in().filter(|_| self.alive),
             follows: self.follows_another(now, self.me),
+            hands_on_to: self
+                .due
+                .handed_on
+                .filter(|(_, until)| now < *until)
+                .map(|(to, _)| to),
         };
         for peer in self.peers().collect::<Vec<_>>() {
             self.say(peer, Said::Hello(hello.clone()));
@@ -421,8 +456,12 @@ impl Register {
             self.highest = self.highest.max(hello.promised);
             if hello.acting.is_some_and(|ballot| self.is_not_older(ballot)) {
                 self.wait(now);
+                self.due.handed_on = None;
             }
             self.outbid(now, hello.promised);
+            if hello.acting.is_none() && hello.hands_on_to == Some(self.me) {
+                (self.due.attempt, self.due.hello) = (now, now);
+            }
         }
         let heard = Heard {
             hello,

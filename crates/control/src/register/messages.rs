@@ -135,6 +135,9 @@ pub struct Hello {
     pub acting: Option<Ballot>,
     /// The sender hears another controller that acts.
     pub follows: bool,
+    /// The sender acted until now, and this controller should act in its place at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hands_on_to: Option<NodeId>,
 }
 
 /// The state of a controller's store.

@@ -284,6 +284,7 @@ impl Register {
             heard_at: now,
             fills: BTreeMap::new(),
         });
+        self.due.handed_on = None;
         self.out.events.push_back(Event::Acts(ballot, states));
         self.due.hello = now;
     }

@@ -106,6 +106,39 @@ fn one_that_hung_stands_by() {
     assert_ne!(world.acting(), Some(first));
 }
 
+/// Otherwise nobody would act for more than half a second. [E-HANDON]
+#[test]
+fn the_one_that_is_named_acts_at_once() {
+    let mut world = three_in_calm(11);
+    world.until("somebody acts", |w| w.acting().is_some());
+    world.pass(1_000);
+    for _ in 0..4 {
+        let first = world.acting().unwrap();
+        // The last one would wait longest by itself.
+        let last = (0..3).rev().find(|at| *at != first).unwrap();
+        world.hand_on(first, last);
+        assert_eq!(world.acting(), None);
+        world.pass(100);
+        assert_eq!(world.acting(), Some(last));
+        let acked = world.acked();
+        world.until("changes go on", |w| w.acked() > acked + 3);
+    }
+}
+
+/// The controller that is named can't act, so another one does. [E-ACTS] [E-HANDON]
+#[test]
+fn a_dead_one_that_is_named_is_passed_over() {
+    let mut world = three_in_calm(12);
+    world.until("somebody acts", |w| w.acting().is_some());
+    world.pass(1_000);
+    let first = world.acting().unwrap();
+    let named = (first + 1) % 3;
+    world.crash(named);
+    world.hand_on(first, named);
+    world.until("another acts", |w| w.acting().is_some());
+    assert_ne!(world.acting(), Some(named));
+}
+
 /// Somebody who repeats what a dead controller said last doesn't keep the others loyal to it.
 /// [E-ACTS]
 #[test]

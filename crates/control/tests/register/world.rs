@@ -155,6 +155,15 @@ impl World {
         self.nodes[at].paused_until = self.now + ms * MS;
     }
 
+    /// Lets one controller act in the place of the acting one.
+    pub fn hand_on(&mut self, at: usize, to: usize) {
+        let (now, to) = (self.now, self.nodes[to].id);
+        if let Some(register) = &mut self.nodes[at].register {
+            register.hand_on(now, to);
+        }
+        self.settle(at);
+    }
+
     pub fn pass(&mut self, ms: Time) {
         let end = self.now + ms * MS;
         while self.now < end {
@@ -493,6 +502,10 @@ impl World {
             9 => {
                 let other = 1 + self.below(u64::from(self.plan.members)) as NodeId;
                 self.cut = vec![(id, other)];
+            }
+            10 => {
+                let to = self.below(self.nodes.len() as u64) as usize;
+                self.hand_on(at, to);
             }
             _ => self.cut.clear(),
         }

@@ -59,6 +59,8 @@ pub(super) struct Standing {
     pub acting: Option<NodeId>,
     /// Why its last term ended.
     pub ended: Option<String>,
+    /// The other controllers that could act.
+    pub fellows: Vec<NodeId>,
     pub warnings: Vec<String>,
 }
 
@@ -74,6 +76,8 @@ enum Request {
     Swap(Box<Swap>),
     /// The main thread can't go on with this term.
     Resign(Ballot),
+    /// Another controller should act.
+    HandOn(NodeId),
 }
 
 /// A change of a group's state.
@@ -157,6 +161,13 @@ impl RegisterThread {
 
     pub fn standing(&self) -> Standing {
         lock(&self.shared.standing).clone()
+    }
+
+    /// Lets another controller act in the place of this one.
+    pub fn hand_on(&self, to: NodeId) {
+        // If the thread has ended, this process does, too.
+        let _ = self.requests.send(Request::HandOn(to));
+        ring(&self.bell);
     }
 
     /// Returns the store of a term.
@@ -307,6 +318,7 @@ impl Keeper {
         let now = self.now();
         let mut standing = lock(&self.shared.standing);
         standing.acting = self.register.acting(now);
+        standing.fellows = self.register.fellows(now);
         standing.warnings = self.register.warnings(now);
         standing.warnings.extend(self.trouble.clone());
     }
@@ -351,6 +363,7 @@ impl Keeper {
                     let why = "a change wasn't stored in time";
                     self.register.resign(now, term, why);
                 }
+                Request::HandOn(to) => self.register.hand_on(now, to),
             }
         }
     }

@@ -359,6 +359,10 @@ impl Role for ControllerRole {
         }
         self.change_members(links);
         self.follow_backups();
+        if self.membership.is_done() && self.seat.may_hand_on() {
+            let groups = self.groups();
+            self.seat.hand_on(&groups);
+        }
     }
 
     fn refused(&mut self, by: SocketAddr, links: &mut Links) {
