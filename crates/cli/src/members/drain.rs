@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use control::status::GroupStatus;
@@ -11,10 +12,13 @@ use node::ClusterFile;
 use node::cluster_file::{Group, Node, Role};
 use serde_json::{Value, json};
 
-use super::Overview;
+use super::{LOOK_EVERY, Overview};
 use command_line::arguments::Cluster;
 use local_cluster::Error;
 use wirepaxos::admin;
+
+/// A controller that has just begun to act has heard nobody yet, and needs no longer than this.
+const HEARD_WITHIN: Duration = Duration::from_secs(3);
 
 /// Options of `wirepaxos members drain`.
 #[derive(Args)]
@@ -54,11 +58,19 @@ pub fn run(options: &Options) -> Result<(), Error> {
             Err(why) => troubles.push(why),
         }
     }
-    let after = Overview::ask_patiently(&file, &options.cluster.file)?.status()?;
-    // A node that has just died is one that the controller doesn't suspect yet.
-    let answers: BTreeSet<String> = admin::ask_all(&cluster)?.into_keys().collect();
-    let too_few = |status| machine.too_few_without(status, &answers);
-    troubles.extend(after.groups.iter().flat_map(too_few));
+    let until = Instant::now() + HEARD_WITHIN;
+    let too_few = loop {
+        let after = Overview::ask_patiently(&file, &options.cluster.file)?.status()?;
+        // A node that has just died is one that the controller doesn't suspect yet.
+        let answers: BTreeSet<String> = admin::ask_all(&cluster)?.into_keys().collect();
+        let too_few = |status| machine.too_few_without(status, &answers);
+        let too_few: Vec<String> = after.groups.iter().flat_map(too_few).collect();
+        if too_few.is_empty() || Instant::now() >= until {
+            break too_few;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    };
+    troubles.extend(too_few);
     match options.json {
         true => println!("{}", machine.to_json(&done, &troubles)),
         false => machine.print(&done),
