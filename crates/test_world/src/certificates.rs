@@ -58,7 +58,17 @@ impl Certificates {
 
     /// Signs a certificate for another address.
     pub fn sign_for(&self, name: &str, by: &str, address: Ipv4Addr) {
-        self.request(name);
+        self.request(name, &format!("/CN={name}"));
+        self.sign_request(name, by, address);
+    }
+
+    /// Signs a certificate of nobody by name, as etcd asks for from clients that tell their user.
+    pub fn sign_without_name(&self, name: &str, by: &str) {
+        self.request(name, "/O=tests");
+        self.sign_request(name, by, Ipv4Addr::LOCALHOST);
+    }
+
+    fn sign_request(&self, name: &str, by: &str, address: Ipv4Addr) {
         let extensions =
             format!("subjectAltName=IP:{address},DNS:localhost\nbasicConstraints=CA:FALSE\n");
         fs::write(self.path("extensions"), extensions).unwrap();
@@ -83,7 +93,7 @@ impl Certificates {
 
     /// Signs a certificate by `ca` that was valid in 2020 only.
     pub fn sign_expired(&self, name: &str) {
-        self.request(name);
+        self.request(name, &format!("/CN={name}"));
         let configuration = "[ca]\ndefault_ca = own\n[own]\ndatabase = index\nserial = \
                              numbers\nnew_certs_dir = .\n\
              certificate = ca.pem\nprivate_key = ca.key\ndefault_md = sha256\npolicy = any\n\
@@ -110,7 +120,7 @@ impl Certificates {
         ]);
     }
 
-    fn request(&self, name: &str) {
+    fn request(&self, name: &str, subject: &str) {
         self.key(name);
         self.openssl(&[
             "req",
@@ -120,7 +130,7 @@ impl Certificates {
             "-out",
             &format!("{name}.csr"),
             "-subj",
-            &format!("/CN={name}"),
+            subject,
         ]);
     }
 

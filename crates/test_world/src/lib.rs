@@ -11,6 +11,7 @@
 //! | [`world`] | leaders and acceptors on such a network, and a place for what a test drives |
 //! | [`agreement`] | what is proposed, voted and chosen, from the packets alone |
 //! | [`certificates`] | certificates and keys for TLS, by the program `openssl` |
+//! | [`etcd`] | a real etcd |
 //! | [`committed`] | the same of NOPaxos: what is committed, and stays |
 //!
 //! The simulator has the first three in common with it, and checkers of its own. It knows `paxos`
@@ -20,6 +21,7 @@ pub mod agreement;
 pub mod certificates;
 pub mod cluster;
 pub mod committed;
+pub mod etcd;
 pub mod network;
 pub mod queue;
 pub mod rng;
