@@ -7,36 +7,12 @@ mod common;
 use std::path::PathBuf;
 use std::process::Command;
 
+use common::controllers::{acting, controllers, leader, signal, warns};
 use common::counting::{serves, under_load};
 use common::{TestCluster, eventually, shape, text};
 use local_cluster::Shape;
 use node::ClusterFile;
 use node::cluster_file::Auth;
-use serde_json::Value;
-
-/// Returns the status documents of the controllers that answer, by their names.
-fn controllers(cluster: &TestCluster) -> Vec<(String, Value)> {
-    let status = common::json(&cluster.run("status", &["--json"]));
-    let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
-    let named = nodes.into_iter().filter_map(|node| {
-        let name = node["name"].as_str()?.to_owned();
-        let answers = node["status"]["role"] == "controller";
-        answers.then(|| (name, node["status"].clone()))
-    });
-    named.collect()
-}
-
-/// Waits until a controller acts that isn't one of these and has an active epoch, and returns its
-/// name.
-fn acting(cluster: &TestCluster, but: &[&str]) -> String {
-    eventually("a controller acts", || {
-        let mut all = controllers(cluster).into_iter();
-        let acts =
-            |document: &Value| document["acts"] == true && document["groups"][0]["active"].is_u64();
-        let found = all.find(|(name, document)| acts(document) && !but.contains(&name.as_str()));
-        found.map(|(name, _)| name)
-    })
-}
 
 /// Waits until a controller stands by and misses nobody. On a busy machine it may also have taken
 /// over again.
@@ -49,14 +25,6 @@ fn takes_part(cluster: &TestCluster, name: &str) {
     });
 }
 
-fn leader(cluster: &TestCluster) -> String {
-    eventually("a leader", || {
-        let names = ["leader-1", "leader-2"];
-        let leads = |name: &&&str| cluster.status(name)["groups"][0]["leading"] == true;
-        names.iter().find(leads).map(|name| (*name).to_owned())
-    })
-}
-
 fn directory(cluster: &TestCluster, name: &str) -> PathBuf {
     let file = ClusterFile::load(&cluster.local.file).unwrap();
     file.node_dir(file.node(name).unwrap())
@@ -65,23 +33,6 @@ fn directory(cluster: &TestCluster, name: &str) -> PathBuf {
 fn lose_disk(cluster: &mut TestCluster, name: &str) {
     cluster.processes.kill(name);
     std::fs::remove_dir_all(directory(cluster, name)).unwrap();
-}
-
-fn warns(cluster: &TestCluster, name: &str, words: &str) {
-    eventually(&format!("{name} warns: {words}"), || {
-        let all = controllers(cluster);
-        let (_, document) = all.iter().find(|(found, _)| found == name)?;
-        document["warnings"]
-            .to_string()
-            .contains(words)
-            .then_some(())
-    });
-}
-
-fn signal(cluster: &TestCluster, name: &str, signal: &str) {
-    let pid = cluster.processes.pid(name).unwrap().to_string();
-    let sent = Command::new("kill").args(["-s", signal, &pid]).status();
-    assert!(sent.unwrap().success());
 }
 
 fn start_three(shape: &Shape) -> TestCluster {

@@ -2,6 +2,7 @@
 //! A cluster of real processes on loopback, for tests.
 #![allow(dead_code)] // no test uses all of it
 
+pub mod controllers;
 pub mod counting;
 #[path = "../program/mod.rs"]
 mod program;

@@ -18,6 +18,7 @@ mod register_thread;
 mod seat;
 mod sockets;
 mod story;
+mod term;
 
 use control::{GroupSettings, Protocol, Settings};
 use paxos::NodeId;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides whether this controller acts: always if it is alone, otherwise while the register says
-//! so.
+//! Decides whether this controller acts: always if it is alone with a file, otherwise while the
+//! thread that keeps the shared store says so.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use control::status::GroupStatus;
 use control::{Controller, GroupState, Store, StoreError};
 use paxos::{GroupId, NodeId, Time};
 
-use super::register_thread::{RegisterThread, Standing, TermStore};
-use super::settings;
+use super::term::{Standing, StoreThread, TermStore};
+use super::{register_thread, settings};
 use crate::cluster_file::{ClusterFile, Node};
 use crate::host::is_due;
 use crate::roles::unknown_members::check_members_are_known;
@@ -21,15 +21,15 @@ use crate::{Error, random_nonce};
 pub(super) enum AnyStore {
     /// In a file of its own.
     File(FileStore),
-    /// Together with the other controllers.
-    Register(TermStore),
+    /// Shared with the other controllers.
+    Shared(TermStore),
 }
 
 impl Store for AnyStore {
     fn load(&mut self, group: GroupId) -> Result<GroupState, StoreError> {
         match self {
             AnyStore::File(store) => store.load(group),
-            AnyStore::Register(store) => store.load(group),
+            AnyStore::Shared(store) => store.load(group),
         }
     }
 
@@ -41,7 +41,7 @@ impl Store for AnyStore {
     ) -> Result<(), StoreError> {
         match self {
             AnyStore::File(store) => store.swap(group, expected, state),
-            AnyStore::Register(store) => store.swap(group, expected, state),
+            AnyStore::Shared(store) => store.swap(group, expected, state),
         }
     }
 }
@@ -64,8 +64,8 @@ pub(super) struct Seat {
     cluster: ClusterFile,
     node: Node,
     controller: Option<Controller<AnyStore>>,
-    /// With several controllers: their register, and the time in which this one acts.
-    several: Option<(RegisterThread, Option<Ballot>)>,
+    /// With a shared store: the thread that keeps it, and the term in which this one acts.
+    shared: Option<(StoreThread, Option<Ballot>)>,
     /// When it was last seen whether this process should act, and since when it acts.
     looked: Option<Instant>,
     since: Option<Instant>,
@@ -77,12 +77,12 @@ impl Seat {
             cluster: cluster.clone(),
             node: node.clone(),
             controller: None,
-            several: None,
+            shared: None,
             looked: None,
             since: None,
         };
         if cluster.controllers().count() > 1 {
-            seat.several = Some((RegisterThread::start(cluster, node)?, None));
+            seat.shared = Some((register_thread::start(cluster, node)?, None));
             return Ok(seat);
         }
         let path = cluster.node_dir(node).join("epochs.json");
@@ -115,31 +115,31 @@ impl Seat {
         self.controller.as_mut()
     }
 
-    /// Begins or ceases to act, as the register says. Taking over is what a restart does:
+    /// Begins or ceases to act, as the thread says. Taking over is what a restart does:
     /// everything is loaded. [E-ACTS]
     pub fn follow(&mut self, now: Time) -> Result<Option<Change>, Error> {
-        let Some((register, known)) = &mut self.several else {
+        let Some((thread, known)) = &mut self.shared else {
             return Ok(None);
         };
-        register.works();
-        if register.has_ended() {
+        thread.works();
+        if thread.has_ended() {
             return Err(Error::new(
-                "the thread that speaks with the other controllers has ended",
+                "the thread that keeps the shared store has ended",
             ));
         }
-        let name = register.term_name();
+        let name = thread.term_name();
         if name == *known {
             return Ok(None);
         }
         *known = name;
-        let term = register.term().filter(|term| Some(term.name) == name);
+        let term = thread.term().filter(|term| Some(term.name) == name);
         let Some(term) = term else {
             *known = None;
-            let ended = register.standing().ended.unwrap_or_default();
+            let ended = thread.standing().ended.unwrap_or_default();
             let acted = self.controller.take().is_some();
             return Ok(acted.then_some(Change::StandsBy(ended)));
         };
-        let store = AnyStore::Register(register.store(term));
+        let store = AnyStore::Shared(thread.store(term));
         self.controller = None;
         self.controller = Some(self.take(store, now)?);
         self.since = Some(Instant::now());
@@ -150,7 +150,7 @@ impl Seat {
     /// made it isn't, since their directory is this machine's.
     pub fn may_hand_on(&mut self) -> bool {
         let has_settled = self.since.is_some_and(|since| since.elapsed() >= SETTLED);
-        let acts = self.controller.is_some() && self.several.is_some();
+        let acts = self.controller.is_some() && self.shared.is_some();
         let may = acts && has_settled && self.cluster.backup.is_none();
         let is_due = may && is_due(self.looked, LOOK_INTERVAL);
         if is_due {
@@ -164,21 +164,19 @@ impl Seat {
     /// acts. [E-HANDON]
     pub fn hand_on(&self, groups: &[GroupStatus]) {
         let is_calm = |g: &GroupStatus| g.active.is_some() && g.attempt.is_none();
-        let Some((register, _)) = self.several.as_ref().filter(|_| groups.iter().all(is_calm))
+        let Some((thread, _)) = self.shared.as_ref().filter(|_| groups.iter().all(is_calm))
         else {
             return;
         };
-        let fellows = register.standing().fellows;
+        let fellows = thread.standing().fellows;
         if let Some(to) = elsewhere(&self.cluster, &self.node, groups, &fellows) {
-            register.hand_on(to);
+            thread.hand_on(to);
         }
     }
 
-    /// Returns what is known of the other controllers, if there are several.
+    /// Returns what is known of the shared store and the other controllers, if there are such.
     pub fn standing(&self) -> Option<Standing> {
-        self.several
-            .as_ref()
-            .map(|(register, _)| register.standing())
+        self.shared.as_ref().map(|(thread, _)| thread.standing())
     }
 }
 
