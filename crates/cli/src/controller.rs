@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `wirepaxos controller`: repairs the controller's store.
+//! `wirepaxos controller`: repairs and moves the controller's store.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use local_cluster::Error;
 use node::cluster_file::Node;
-use node::{ClusterFile, RebuildOptions, RebuiltStore};
+use node::{ClusterFile, RebuildOptions, RebuiltStore, RecordMove};
 use serde_json::json;
 
 use command_line::arguments::Cluster;
@@ -26,6 +27,45 @@ WITH --trust-disks acceptors count that were started while no controller ran. If
 pub enum Command {
     /// Make the controller's lost, damaged or old store anew from what the nodes know
     Rebuild(Options),
+    /// Move the record of epochs from the controllers' files into an etcd, or back
+    Move(MoveOptions),
+}
+
+/// The steps of a move, in the command's help.
+const STEPS: &str = "Stop all controllers first; the other nodes go on serving. The cluster file \
+                     has [controller.etcd] during the move, in both directions. Run it on the \
+                     machine of one controller.
+
+To etcd, with 3 or 5 controllers name the files epochs.json of most of them: copy them to this \
+                     machine. Then start the controllers with that cluster file.
+
+To a file, remove [controller.etcd] from all cluster files afterwards, and start this controller \
+                     first; others need empty data directories.
+
+A move that was interrupted is finished by the same command.";
+
+/// Options of `controller move`.
+#[derive(Args)]
+#[command(after_help = STEPS)]
+pub struct MoveOptions {
+    #[command(flatten)]
+    cluster: Cluster,
+    /// The controller on this machine, if there are several
+    #[arg(long)]
+    name: Option<String>,
+    /// Where the record is to be
+    #[arg(long, value_enum)]
+    to: Place,
+    /// The files that have the record now [default: this controller's]
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// Where a record of epochs can be.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Place {
+    Etcd,
+    File,
 }
 
 /// Options of `controller rebuild`.
@@ -50,7 +90,40 @@ pub struct Options {
 
 /// Runs the command.
 pub fn run(command: &Command) -> Result<(), Error> {
-    let Command::Rebuild(options) = command;
+    match command {
+        Command::Rebuild(options) => rebuild(options),
+        Command::Move(options) => move_record(options),
+    }
+}
+
+fn move_record(options: &MoveOptions) -> Result<(), Error> {
+    let cluster = options.cluster.load()?;
+    let controller = controller(&cluster, options.name.as_deref())?;
+    let way = match options.to {
+        Place::Etcd => RecordMove::ToEtcd(options.files.clone()),
+        Place::File if options.files.is_empty() => RecordMove::ToFile,
+        Place::File => {
+            return Err(Error::new(
+                "the record is moved into the controller's own file: name no other",
+            ));
+        }
+    };
+    let kept = node::move_record(&cluster, controller, &way)?;
+    if let Some(kept) = kept {
+        println!("the file that was there is kept as {}", kept.display());
+    }
+    match options.to {
+        Place::Etcd => println!("the record is in etcd: start the controllers"),
+        Place::File => println!(
+            "the record is in the file of {}: remove [controller.etcd] from the cluster files, \
+             and start it",
+            controller.name
+        ),
+    }
+    Ok(())
+}
+
+fn rebuild(options: &Options) -> Result<(), Error> {
     let cluster = options.cluster.load()?;
     let controller = controller(&cluster, options.name.as_deref())?;
     let rebuilt = node::rebuild_store(
@@ -76,9 +149,8 @@ fn controller<'a>(cluster: &'a ClusterFile, name: Option<&str>) -> Result<&'a No
         return match cluster.controllers().count() {
             1 => Ok(cluster.controller_node()),
             n => Err(Error::new(format!(
-                "there are {n} controllers: say by --name which one's store is made anew; the \
-                others join it with empty data \
-                 directories"
+                "there are {n} controllers: say by --name which one is meant, one on this machine. \
+                 Without an etcd the others join it with empty data directories"
             ))),
         };
     };

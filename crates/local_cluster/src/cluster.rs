@@ -15,7 +15,7 @@ use lab::topology::{REDIS_PASSWORD, REDIS_PORT};
 use lab::{Lab, Topology, UpOptions};
 use loader::pins::Pins;
 use node::cluster_file::{
-    ApplicationKind, Auth, ControllerDraft, Draft, GroupDraft, Plane, Protocol, Role, Storage,
+    ApplicationKind, Auth, Draft, GroupDraft, Plane, Protocol, Role, Storage,
 };
 use node::{ClusterFile, Stop};
 
@@ -308,10 +308,9 @@ impl LocalCluster {
     /// node. Call it before nodes are started.
     pub fn set_probing(&self, probe_ms: u64, suspect_after: u32) -> Result<(), Error> {
         let mut draft = Draft::from(&ClusterFile::load(&self.file)?);
-        draft.controller = Some(ControllerDraft {
-            probe_ms: Some(probe_ms),
-            suspect_after: Some(suspect_after),
-        });
+        let controller = draft.controller.get_or_insert_default();
+        controller.probe_ms = Some(probe_ms);
+        controller.suspect_after = Some(suspect_after);
         draft.write(&self.file)?;
         Ok(())
     }

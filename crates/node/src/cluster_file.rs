@@ -9,6 +9,7 @@
 mod choices;
 mod controllers;
 mod errors;
+mod etcd;
 mod members;
 mod network;
 mod passwords;
@@ -30,6 +31,7 @@ pub use choices::{Answer, ApplicationKind, Auth, Plane, RedisOrder, RedisReads, 
 pub use control::Protocol;
 pub use controllers::ControllerDraft;
 pub use errors::{Error, Errors};
+pub use etcd::EtcdSettings;
 pub use members::{Origin, check_order, is_unaffected, rewrite};
 pub use network::Network;
 pub use passwords::Passwords;
@@ -62,7 +64,7 @@ pub struct ClusterFile {
     pub groups: Vec<Group>,
     /// The nodes, in the order of the file.
     pub nodes: Vec<Node>,
-    /// How the controller probes nodes.
+    /// How the controller probes nodes, and where it keeps its record.
     pub controller: ControllerSettings,
     /// The backups that the controller makes regularly.
     pub backup: Option<BackupSettings>,
@@ -205,13 +207,15 @@ impl Node {
     }
 }
 
-/// How the controller probes nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How the controller probes nodes, and where it keeps its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerSettings {
     /// The milliseconds between two PROBEs of a node.
     pub probe_ms: u64,
     /// The number of unanswered PROBEs after which a node is suspected.
     pub suspect_after: u32,
+    /// The etcd that keeps the record of epochs, if it isn't in the controllers' own files.
+    pub etcd: Option<EtcdSettings>,
 }
 
 /// Returns the remedy if a cluster file can't be read.

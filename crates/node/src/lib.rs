@@ -82,7 +82,9 @@ pub use listen::{await_addresses, cannot_listen};
 pub use node_process::run as run_together;
 #[cfg(any(test, fuzzing))]
 pub use roles::acceptor::stored;
-pub use roles::controller::{RebuildOptions, RebuiltStore, rebuild as rebuild_store};
+pub use roles::controller::{
+    RebuildOptions, RebuiltStore, RecordMove, move_record, rebuild as rebuild_store,
+};
 pub use roles::members::with_kept_members;
 pub use roles::replica::{
     AskReads, LocalReply, OpenApplication, Services, run_alone as run_replica,

@@ -211,8 +211,8 @@ pub mod cluster_file {
     #[doc(inline)]
     pub use node::cluster_file::{
         ApplicationKind, Auth, ControllerDraft, ControllerSettings, CopySettings, Draft, Error,
-        Errors, Group, GroupDraft, Node, NodeDraft, Plane, Protocol, RedisOrder, RedisReads, Role,
-        Storage,
+        Errors, EtcdSettings, Group, GroupDraft, Node, NodeDraft, Plane, Protocol, RedisOrder,
+        RedisReads, Role, Storage,
     };
 }
 

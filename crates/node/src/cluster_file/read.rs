@@ -104,6 +104,19 @@ pub(super) struct RawTls {
 pub(super) struct RawController {
     pub probe_ms: Option<Spanned<i64>>,
     pub suspect_after: Option<Spanned<i64>>,
+    pub etcd: Option<Spanned<RawEtcd>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawEtcd {
+    pub endpoints: Spanned<Vec<Spanned<String>>>,
+    pub prefix: Option<Spanned<String>>,
+    pub user: Option<Spanned<String>>,
+    pub password_file: Option<Spanned<String>>,
+    pub ca: Option<Spanned<String>>,
+    pub certificate: Option<Spanned<String>>,
+    pub key: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

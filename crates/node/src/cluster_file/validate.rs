@@ -46,10 +46,10 @@ pub(super) fn validate(raw: RawFile, file: &Path) -> Result<ClusterFile, Vec<Err
         .collect();
     let groups: Vec<_> = raw.group.iter().map(|g| check.group(g, &raw)).collect();
     let backup = check.backup(raw.backup.as_ref(), dir, &groups);
-    let controller = check.controller(&raw.controller.unwrap_or_default());
+    let controller = check.controller(&raw.controller.unwrap_or_default(), cluster, dir);
     check.unique_groups(&raw.group);
     check.unique_nodes(&raw.node);
-    check.controllers(&nodes, &raw.node);
+    check.controllers(&nodes, &raw.node, &controller);
     check.roles(&nodes, &raw.node, &groups);
     check.logs(&nodes, &raw.node, &groups);
     check.sequencers(&nodes, &raw.node, &groups, &raw.group);

@@ -49,7 +49,7 @@ pub struct Draft {
     /// to the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<PathBuf>,
-    /// How the controller probes nodes.
+    /// How the controller probes nodes, and where it keeps its record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerDraft>,
     /// The backups that the controller makes regularly.
@@ -455,10 +455,7 @@ impl From<&ClusterFile> for Draft {
             }),
             bpffs: Some(absolute(&file.bpffs)),
             trace: file.trace.as_deref().map(absolute),
-            controller: Some(ControllerDraft {
-                probe_ms: Some(file.controller.probe_ms),
-                suspect_after: Some(file.controller.suspect_after),
-            }),
+            controller: Some(ControllerDraft::from(&file.controller)),
             backup: file.backup.as_ref().map(|backup| BackupSettings {
                 directory: absolute(&backup.directory),
                 ..backup.clone()
@@ -469,7 +466,7 @@ impl From<&ClusterFile> for Draft {
     }
 }
 
-fn absolute(path: &Path) -> PathBuf {
+pub(super) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 

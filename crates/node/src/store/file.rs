@@ -8,6 +8,7 @@
 //! be issued again.
 
 use super::lock::Lock;
+use super::own_file::refuse_if_in_etcd;
 use crate::document::{Document, Unusable};
 use crate::level;
 use control::register::Ballot;
@@ -72,6 +73,7 @@ impl FileStore {
         let mut lock = lock(path)?;
         let lock_path = beside(path, ".lock");
         let note = lock.note().map_err(|e| unreadable(&lock_path, &e))?;
+        refuse_if_in_etcd(&note, path)?;
         let body = match read(path)? {
             Some(body) => body,
             None if note.is_empty() => {

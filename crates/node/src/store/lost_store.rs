@@ -71,9 +71,7 @@ impl LostStore {
         if !self.path.exists() {
             return Ok(None);
         }
-        let names = (1..).map(|n: u32| beside(&self.path, &format!(".old-{n}")));
-        let free = names.into_iter().find(|name| !name.exists());
-        let name = free.expect("some number is free");
+        let name = free_name(&self.path);
         match fs::copy(&self.path, &name) {
             Ok(_) => Ok(Some(name)),
             Err(e) => Err(StoreError::Failed(format!(
@@ -82,6 +80,13 @@ impl LostStore {
             ))),
         }
     }
+}
+
+/// Returns a name that is free for what was in this place.
+pub(super) fn free_name(path: &Path) -> PathBuf {
+    let mut names = (1..).map(|n: u32| beside(path, &format!(".old-{n}")));
+    let free = names.find(|name| !name.exists());
+    free.expect("some number is free")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::file::{
     Body, Found as InFile, Voting, WRITTEN, belongs_to, beside, find, lock, set_written, write,
 };
 use super::lock::Lock;
+use super::own_file::refuse_if_in_etcd;
 use control::StoreError;
 use control::register::{Found, Record, Written};
 use paxos::NodeId;
@@ -33,6 +34,7 @@ impl RegisterFile {
                 beside(path, ".lock").display()
             ))
         })?;
+        refuse_if_in_etcd(&note, path)?;
         let is_written = note == WRITTEN;
         let found = match find(path)? {
             InFile::Nothing => Found::Nothing { lost: is_written },

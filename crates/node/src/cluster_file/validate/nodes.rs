@@ -9,10 +9,10 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::super::planes::NO_PORT;
-use super::super::read::{RawController, RawGroup, RawNode, RawPeerTls};
+use super::super::read::{RawGroup, RawNode, RawPeerTls};
 use super::super::{
-    ApplicationKind, Auth, ControllerSettings, DpdkSettings, Network, Node, Plane, RedisOrder,
-    RedisReads, Role, Storage, planes,
+    ApplicationKind, Auth, DpdkSettings, Network, Node, Plane, RedisOrder, RedisReads, Role,
+    Storage, planes,
 };
 use super::{Check, DEFAULT_P4_CONTROL, MAX_CLIENTS, PUBLISHED_PASSWORD, at};
 
@@ -399,7 +399,12 @@ impl Check {
         }
     }
 
-    pub(super) fn file(&mut self, key: &str, name: &Spanned<String>, dir: &Path) -> PathBuf {
+    pub(in super::super) fn file(
+        &mut self,
+        key: &str,
+        name: &Spanned<String>,
+        dir: &Path,
+    ) -> PathBuf {
         if name.get_ref().is_empty() {
             self.error(at(name), format!("`{key}` is empty"), "name a file");
         }
@@ -467,13 +472,6 @@ impl Check {
                 ),
                 "choose \"rocksdb\", \"leveldb\" or \"redis\" in the group, or remove `redis`",
             );
-        }
-    }
-
-    pub(super) fn controller(&mut self, raw: &RawController) -> ControllerSettings {
-        ControllerSettings {
-            probe_ms: self.number("probe_ms", &raw.probe_ms, 2..=60_000, 40) as u64,
-            suspect_after: self.number("suspect_after", &raw.suspect_after, 2..=1_000, 4) as u32,
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The controller's process: [`control::Controller`] behind sockets, with a store in a file, or in
-//! the files of several controllers of which one acts.
+//! The controller's process: [`control::Controller`] behind sockets, with a store in a file, in the
+//! files of several controllers of which one acts, or in an etcd.
 //!
 //! Everything that it must remember is in the store before it acts on it, so it can be killed at
 //! any time; only failover stops meanwhile.
@@ -9,9 +9,11 @@ mod archiving;
 mod backups;
 mod clients;
 mod durations;
+mod etcd_thread;
 mod event;
 mod events;
 mod membership;
+mod moving;
 mod orders;
 mod rebuilding;
 mod register_thread;
@@ -30,6 +32,7 @@ use crate::Error;
 use crate::cluster_file::{ClusterFile, Group, Node, Plane};
 use crate::plane::refuse_deafness;
 
+pub use self::moving::{RecordMove, move_record};
 pub use self::rebuilding::{RebuildOptions, RebuiltStore, rebuild};
 
 /// Runs the controller until the stop is requested.

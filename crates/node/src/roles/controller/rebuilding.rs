@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use control::{Message, OUTSIDE, Rebuild, Rebuilt};
-use paxos::{NodeId, Packet, Time, Verdict};
+use control::{GroupState, Message, OUTSIDE, Rebuild, Rebuilt, StoreError};
+use paxos::{GroupId, NodeId, Packet, Time, Verdict};
 use replica::storage::private_directory;
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ use crate::plane::{Ports, refuse_deafness};
 use crate::roles::links::Links;
 use crate::roles::rotation::Rotation;
 use crate::roles::sockets::{self as behind_sockets, Role};
-use crate::store::LostStore;
+use crate::store::{LostRecord, LostStore};
 use crate::{Error, random_nonce, status};
 
 /// How long a controller that acts may take to say so.
@@ -59,7 +59,7 @@ pub fn rebuild(
 ) -> Result<RebuiltStore, Error> {
     refuse_another_that_acts(cluster)?;
     refuse_deafness(cluster, node)?;
-    let (directory, store) = place(cluster, node)?;
+    let (directory, store) = Place::open(cluster, node)?;
     let seed = random_nonce()?;
     let (stop, ports) = (Stop::new()?, Ports::default());
     let outcome = Rc::new(RefCell::new(None));
@@ -112,18 +112,55 @@ pub fn rebuild(
     Ok(RebuiltStore { groups, kept })
 }
 
-/// Returns the controller's directory, and the locked place of its store.
-fn place(cluster: &ClusterFile, node: &Node) -> Result<(PathBuf, LostStore), Error> {
+/// The locked place of a controller's store.
+enum Place {
+    File(LostStore),
+    Etcd(Box<LostRecord>),
+}
+
+impl Place {
+    /// Returns the controller's directory, and the place of its store.
+    fn open(cluster: &ClusterFile, node: &Node) -> Result<(PathBuf, Place), Error> {
+        let directory = controllers_directory(cluster, node)?;
+        let place = match &cluster.controller.etcd {
+            Some(etcd) => LostRecord::open(cluster, node, etcd)
+                .and_then(LostRecord::unless_moved)
+                .map(|record| Place::Etcd(Box::new(record))),
+            None => {
+                LostStore::open(&directory.join("epochs.json"), cluster.cluster).map(Place::File)
+            }
+        };
+        Ok((directory, place.map_err(|e| Error::store(e.to_string()))?))
+    }
+
+    fn left_of(&self, group: GroupId) -> GroupState {
+        match self {
+            Place::File(store) => store.left_of(group),
+            Place::Etcd(record) => record.left_of(group),
+        }
+    }
+
+    fn replace(
+        self,
+        states: impl Iterator<Item = (GroupId, GroupState)>,
+    ) -> Result<Option<PathBuf>, StoreError> {
+        match self {
+            Place::File(store) => store.replace(states),
+            Place::Etcd(record) => record.replace(states),
+        }
+    }
+}
+
+/// Returns the directory of a controller, which is made if it isn't there.
+pub(super) fn controllers_directory(cluster: &ClusterFile, node: &Node) -> Result<PathBuf, Error> {
     let directory = cluster.node_dir(node);
     private_directory(&directory)
         .map_err(|e| Error::store(format!("can't create {}: {e}", directory.display())))?;
-    let store = LostStore::open(&directory.join("epochs.json"), cluster.cluster)
-        .map_err(|e| Error::store(e.to_string()))?;
-    Ok((directory, store))
+    Ok(directory)
 }
 
 /// Returns an error if a controller acts, as its record is newer than what the nodes know.
-fn refuse_another_that_acts(cluster: &ClusterFile) -> Result<(), Error> {
+pub(super) fn refuse_another_that_acts(cluster: &ClusterFile) -> Result<(), Error> {
     let peers = ControlPeers::new(cluster, OUTSIDE);
     let answers = status::ask(&peers, peers.controllers(), ASK)?;
     let acting = cluster.controllers().find(|node| {

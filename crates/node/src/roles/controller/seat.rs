@@ -10,7 +10,7 @@ use control::{Controller, GroupState, Store, StoreError};
 use paxos::{GroupId, NodeId, Time};
 
 use super::term::{Standing, StoreThread, TermStore};
-use super::{register_thread, settings};
+use super::{etcd_thread, register_thread, settings};
 use crate::cluster_file::{ClusterFile, Node};
 use crate::host::is_due;
 use crate::roles::unknown_members::check_members_are_known;
@@ -81,6 +81,10 @@ impl Seat {
             looked: None,
             since: None,
         };
+        if let Some(etcd) = &cluster.controller.etcd {
+            seat.shared = Some((etcd_thread::start(cluster, node, etcd)?, None));
+            return Ok(seat);
+        }
         if cluster.controllers().count() > 1 {
             seat.shared = Some((register_thread::start(cluster, node)?, None));
             return Ok(seat);
@@ -164,8 +168,7 @@ impl Seat {
     /// acts. [E-HANDON]
     pub fn hand_on(&self, groups: &[GroupStatus]) {
         let is_calm = |g: &GroupStatus| g.active.is_some() && g.attempt.is_none();
-        let Some((thread, _)) = self.shared.as_ref().filter(|_| groups.iter().all(is_calm))
-        else {
+        let Some((thread, _)) = self.shared.as_ref().filter(|_| groups.iter().all(is_calm)) else {
             return;
         };
         let fellows = thread.standing().fellows;
