@@ -6,6 +6,8 @@
 //! Each node keeps a copy, and lays it over its cluster file when it starts. So the longer of two
 //! lists is the newer one, and begins with the other one. [E-CHANGES]
 
+pub mod in_force;
+
 use paxos::{GroupId, NodeId};
 use serde::{Deserialize, Serialize};
 

@@ -9,15 +9,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use control::members::in_force::{is_alive, is_close, without_its_memory};
 use control::status::GroupStatus;
 use control::{Levels, MemberChange, MembersMessage, Message};
 use paxos::{Epoch, GroupId, NodeId};
 use serde_json::{Value, json};
 
-use self::in_force::{
-    doesnt_answer, gives_up, is_alive, is_close, leaving, still_needed, unsettled,
-    without_its_memory,
-};
+use self::in_force::{doesnt_answer, gives_up, leaving, still_needed, unsettled};
 use crate::cluster_file::{ClusterFile, Errors, Node, Protocol, Role, check_order};
 use crate::host::is_due;
 use crate::level;

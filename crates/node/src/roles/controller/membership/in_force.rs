@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tells from the groups' status how much of a change of the members is in force.
 
-use control::status::{GroupStatus, MemberStatus};
-use control::{EpochRecord, EpochState, MemberChange};
-use paxos::{Instance, NodeId, Round};
+use control::members::in_force::{self as members, StillNeeded, in_force, is_alive};
+use control::status::GroupStatus;
+use control::{EpochRecord, MemberChange};
+use paxos::NodeId;
 
 use crate::cluster_file::{ClusterFile, Group, Node, Protocol};
 
@@ -26,10 +27,6 @@ pub(super) fn leaving(order: &[MemberChange]) -> Vec<NodeId> {
     leave.collect()
 }
 
-pub(super) fn is_alive(group: &GroupStatus, node: NodeId) -> bool {
-    group.members.iter().any(|m| m.node == node && m.alive)
-}
-
 /// Returns whether an epoch counts on a node, or could begin with it as its leader.
 fn has_joined(groups: &[GroupStatus], node: NodeId) -> bool {
     let mut epochs = groups.iter().flat_map(|group| &group.epochs);
@@ -40,43 +37,6 @@ fn has_joined(groups: &[GroupStatus], node: NodeId) -> bool {
         votes || epoch.replicas.contains(&node)
     };
     epochs.any(is_in) || members.any(|m| m.node == node && m.alive && is_leader(&m.role))
-}
-
-/// Returns whether a member of the epoch in force doesn't show the memory on which that counts:
-/// the node has just begun anew.
-pub(super) fn without_its_memory(group: &GroupStatus, node: NodeId) -> bool {
-    let Some((_, counted)) = in_force(group).and_then(|epoch| {
-        let mut acceptors = epoch.acceptors.iter();
-        acceptors.find(|(id, _)| *id == node)
-    }) else {
-        return false;
-    };
-    let shows = group.members.iter().any(|m| {
-        let votes = matches!(m.role.as_str(), "acceptor" | "replica");
-        m.node == node && votes && m.alive && !m.mute && m.nonce == Some(*counted)
-    });
-    !shows
-}
-
-fn in_force(group: &GroupStatus) -> Option<&EpochRecord> {
-    let last = group.epochs.last();
-    last.filter(|epoch| epoch.state == EpochState::Active)
-}
-
-/// Returns whether a replica has executed almost as much as the others.
-pub(super) fn is_close(group: &GroupStatus, node: NodeId, lag: u64) -> bool {
-    let replicas = || group.members.iter().filter(|m| m.role == "replica");
-    let Some(own) = replicas().find(|m| m.node == node) else {
-        return false;
-    };
-    let is_close = |pid: usize| {
-        let at = replicas().filter_map(|m| Some(m.partitions.get(pid)?.inst));
-        let most = at.max().unwrap_or(0);
-        own.partitions
-            .get(pid)
-            .is_some_and(|p| p.inst + lag >= most)
-    };
-    own.alive && !group.behind.contains(&node) && (0..own.partitions.len()).all(is_close)
 }
 
 /// Returns why a group isn't as the cluster file has it: a node that could lead is missing, unless
@@ -155,8 +115,7 @@ fn other_replicas(
     }
 }
 
-/// Returns why a replica that leaves can't end yet: acceptors may have forgotten, or may still
-/// forget by its reports, what too few of the others have in their checkpoints. [T-MEMBERS]
+/// Returns why a replica that leaves can't end yet. [T-MEMBERS]
 pub(super) fn still_needed(
     cluster: &ClusterFile,
     group: &Group,
@@ -167,40 +126,15 @@ pub(super) fn still_needed(
     let replicas = cluster.replicas(group.id);
     let (leaving, staying): (Vec<&Node>, Vec<&Node>) =
         replicas.into_iter().partition(|n| n.leaving);
-    leaving.into_iter().find_map(|node| {
-        let own = replica(status, node)?;
-        let mut shown = own.partitions.iter();
-        if own.alive && !shown.all(|at| Round(at.round).epoch() >= epoch) {
-            return Some(format!("{} hasn't come to epoch {epoch}", node.name));
-        }
-        let holders = |pid: usize| {
-            let forgotten = forgotten(status, pid).max(own.partitions[pid].trim);
-            let holds = |node: &&&Node| {
-                replica(status, node).is_some_and(|m| {
-                    let at = m.partitions.get(pid);
-                    m.alive && at.is_some_and(|at| at.trim >= forgotten)
-                })
-            };
-            staying.iter().filter(holds).count()
-        };
-        let few = (0..own.partitions.len()).any(|pid| holders(pid) <= usize::from(group.g));
-        few.then(|| {
-            format!(
-                "{} ends once {} others have a checkpoint as new as its own",
-                node.name,
-                group.g + 1
-            )
-        })
+    let ids = |nodes: &[&Node]| nodes.iter().map(|n| n.id).collect::<Vec<NodeId>>();
+    let needed = members::still_needed(status, &ids(&leaving), &ids(&staying), group.g)?;
+    let name = |id| leaving.iter().find(|n| n.id == id).map(|n| &n.name);
+    Some(match needed {
+        StillNeeded::IsBehind(node) => format!("{} hasn't come to epoch {epoch}", name(node)?),
+        StillNeeded::HoldsAlone(node) => format!(
+            "{} ends once {} others have a checkpoint as new as its own",
+            name(node)?,
+            group.g + 1
+        ),
     })
-}
-
-fn replica<'a>(status: &'a GroupStatus, node: &Node) -> Option<&'a MemberStatus> {
-    let mut members = status.members.iter();
-    members.find(|m| m.node == node.id && m.role == "replica")
-}
-
-fn forgotten(status: &GroupStatus, pid: usize) -> Instance {
-    let acceptors = status.members.iter().filter(|m| m.role == "acceptor");
-    let trims = acceptors.filter_map(|m| Some(m.partitions.get(pid)?.trim));
-    trims.max().unwrap_or(0)
 }
