@@ -70,6 +70,9 @@ pub struct MemberStatus {
     /// An acceptor's memory was read from disk and hasn't been compared yet, or has gone backwards.
     #[serde(default)]
     pub mute: bool,
+    /// An acceptor's memory shows what can't be true, so it counts as lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub disbelieved: bool,
     /// The state of each partition, as far as the node has answered.
     pub partitions: Vec<PartitionStatus>,
 }

@@ -76,6 +76,18 @@ impl GroupControl {
         self.claims.iter().any(of)
     }
 
+    /// Returns the furthest trim point of a partition that an acceptor shows whose memory counts.
+    pub(super) fn furthest_trim(&self, pid: PartitionId) -> Option<Instance> {
+        let acceptors = self.suspicion.iter();
+        let acceptors = acceptors.filter(|w| w.role == Probe::Acceptor);
+        let believed = acceptors.filter(|w| {
+            let is_disbelieved = |nonce| self.is_disbelieved(w.node, nonce);
+            !self.suspicion.is_suspect(w) && !w.memory.is_some_and(is_disbelieved)
+        });
+        let shown = believed.filter_map(|w| w.partitions[usize::from(pid)].as_ref());
+        shown.map(|at| at.trim).max()
+    }
+
     /// Checks the positions that acceptors show by PROBE, and checks earlier claims again.
     pub(super) fn review_claims(&mut self) {
         let mut shown = Vec::new();

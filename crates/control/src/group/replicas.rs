@@ -46,8 +46,7 @@ impl GroupControl {
     fn covers(&self, pid: PartitionId, last: &EpochRecord) -> bool {
         let handed = self.state.handed.as_ref();
         let handed = handed.and_then(|h| h.trim.get(usize::from(pid)).copied());
-        let forgotten = self.shown(Probe::Acceptor, pid).map(|at| at.trim).max();
-        let forgotten = forgotten.max(handed).unwrap_or(0);
+        let forgotten = self.furthest_trim(pid).max(handed).unwrap_or(0);
         let holds = |node: &NodeId| {
             self.checkpoint(*node, pid)
                 .is_some_and(|at| at >= forgotten)

@@ -37,6 +37,9 @@ impl GroupControl {
             nonce: watched.memory,
             start: watched.start.map(|start| start.count()),
             mute: watched.mute,
+            disbelieved: watched
+                .memory
+                .is_some_and(|nonce| self.is_disbelieved(watched.node, nonce)),
             partitions: watched
                 .partitions
                 .iter()
@@ -47,8 +50,8 @@ impl GroupControl {
 
     /// Returns the replicas whose next instance is below an acceptor's trim point.
     fn behind(&self) -> Vec<NodeId> {
-        let trimmed = |pid: u16| self.shown(Probe::Acceptor, pid).map(|p| p.trim).max();
-        let pids = || (0..self.settings.partitions).map(|pid| (usize::from(pid), trimmed(pid)));
+        let trimmed = |pid: u16| (usize::from(pid), self.furthest_trim(pid));
+        let pids = || (0..self.settings.partitions).map(trimmed);
         let is_behind = |w: &Watched| {
             pids().any(|(at, trimmed)| w.partitions[at].is_some_and(|p| Some(p.inst) < trimmed))
         };

@@ -97,6 +97,7 @@ fn replica(group: &GroupStatus, node: NodeId) -> Option<&MemberStatus> {
 
 fn forgotten(group: &GroupStatus, pid: usize) -> Instance {
     let acceptors = group.members.iter().filter(|m| m.role == "acceptor");
+    let acceptors = acceptors.filter(|m| !m.disbelieved);
     let trims = acceptors.filter_map(|m| Some(m.partitions.get(pid)?.trim));
     trims.max().unwrap_or(0)
 }

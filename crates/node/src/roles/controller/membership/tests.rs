@@ -55,6 +55,7 @@ fn status(leader: &str, acceptors: &[NodeId]) -> GroupStatus {
         nonce: Some(7),
         start: None,
         mute: false,
+        disbelieved: false,
         partitions: vec![PartitionStatus::default()],
     };
     GroupStatus {
