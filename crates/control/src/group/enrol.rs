@@ -8,15 +8,22 @@ use crate::{ControlOutbox, Message, Peer};
 use paxos::wire::value::Probe;
 use paxos::{Configuration, Instance, Member, Round, Time};
 
+/// Members to enable, with T and E.
+type Enabling = (Configuration, Vec<Instance>, Vec<Instance>);
+
 impl GroupControl {
     /// Repeats ProgramLeader until the leader shows the round, and EnableAcceptor to strangers
     /// until they show one. With `all` it also goes to the other members, since a floor doesn't
     /// show whether they know the replicas whose TRIM counts.
     pub(super) fn repeat_orders(&mut self, out: &mut impl ControlOutbox, all: bool) {
         self.program_leader(out);
-        let Some((configuration, trim, end)) = self.enabling() else {
-            return;
-        };
+        for enabling in self.enabling() {
+            self.repeat_enabling(&enabling, all, out);
+        }
+    }
+
+    fn repeat_enabling(&self, enabling: &Enabling, all: bool, out: &mut impl ControlOutbox) {
+        let (configuration, trim, end) = enabling;
         for acceptor in &configuration.acceptors {
             let watched = self.suspicion.get(Probe::Acceptor, acceptor.node);
             let there = |w: &&Watched| w.memory == Some(acceptor.nonce) && !w.mute && !w.lost;
@@ -38,22 +45,28 @@ impl GroupControl {
         }
     }
 
-    pub(super) fn enabling(&self) -> Option<(Configuration, Vec<Instance>, Vec<Instance>)> {
+    fn enabling(&self) -> Vec<Enabling> {
         let Some(attempt) = &self.attempt else {
-            return self.enabling_active();
+            return self.enabling_active().into_iter().collect();
         };
-        let configuration = attempt.candidate()?.configuration().clone();
-        match &attempt.enable {
-            Some((trim, end)) => Some((configuration, trim.clone(), end.clone())),
-            None if self.state.last_active().is_some() => self.enabling_active(),
-            None => self.enabling_first(configuration),
+        let Some(candidate) = attempt.candidate() else {
+            return Vec::new();
+        };
+        let configuration = candidate.configuration();
+        if let Some((trim, end)) = &attempt.enable {
+            return vec![(configuration.clone(), trim.clone(), end.clone())];
         }
+        let unfinished = self.enabling_unfinished(configuration);
+        self.enabling_active()
+            .into_iter()
+            .chain([unfinished])
+            .collect()
     }
 
     /// Returns the members of the last active epoch to enable. If a later one was issued, these are
     /// only the members that still are strangers, since the next epoch may need their promise.
     /// [C-LATE]
-    fn enabling_active(&self) -> Option<(Configuration, Vec<Instance>, Vec<Instance>)> {
+    fn enabling_active(&self) -> Option<Enabling> {
         let handed = self.state.handed.as_ref()?;
         let mut configuration = self.state.last_active()?.configuration();
         if self.state.in_force().is_none() {
@@ -62,23 +75,28 @@ impl GroupControl {
         Some((configuration, handed.trim.clone(), handed.end.clone()))
     }
 
-    /// Returns the members of an unfinished first epoch to enable, who may still be strangers and
-    /// so can't promise anything to the next epoch. Enabling them is such a promise: a stranger has
-    /// never voted, and with the new floor it never will in the unfinished epoch. [C-FIRST]
-    fn enabling_first(
-        &self,
-        mut configuration: Configuration,
-    ) -> Option<(Configuration, Vec<Instance>, Vec<Instance>)> {
-        let needed = self.state.needed();
-        let named = |member: &Member| {
-            let before = |c: &&Configuration| c.epoch < configuration.epoch;
-            let mut before = needed.iter().filter(before);
-            before.any(|c| c.acceptors.contains(member))
+    /// Returns the members of unfinished epochs to enable, who may still be strangers and so can't
+    /// promise anything to the next epoch. Enabling them is such a promise: a stranger has never
+    /// voted, and with the new floor it never will in an unfinished epoch. [C-FIRST]
+    fn enabling_unfinished(&self, next: &Configuration) -> Enabling {
+        let needed = self.state.needed().into_iter();
+        let unfinished = needed.filter(|c| c.epoch < next.epoch && self.is_unfinished(c));
+        let members = unfinished.flat_map(|c| c.acceptors);
+        let mut strangers: Vec<Member> = members.filter(|a| self.is_stranger(a)).collect();
+        strangers.sort_unstable_by_key(|a| a.node);
+        strangers.dedup();
+        let configuration = Configuration {
+            acceptors: strangers,
+            ..next.clone()
         };
-        let acceptors = configuration.acceptors.iter().copied().filter(named);
-        configuration.acceptors = acceptors.filter(|a| self.is_stranger(a)).collect();
         let start = vec![0; usize::from(self.settings.partitions)];
-        Some((configuration, start.clone(), start))
+        (configuration, start.clone(), start)
+    }
+
+    /// Returns whether an epoch was marked *writing*, and never *active*.
+    pub(super) fn is_unfinished(&self, configuration: &Configuration) -> bool {
+        let active = self.state.last_active().map_or(0, |last| last.epoch);
+        configuration.epoch > active
     }
 
     fn is_stranger(&self, acceptor: &Member) -> bool {

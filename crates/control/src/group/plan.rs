@@ -479,8 +479,6 @@ impl GroupControl {
     /// Returns an error unless f+1 members of every configuration that must promise can do so.
     /// [G-ORDER]
     pub(super) fn needed_quorums(&self) -> Result<(), String> {
-        // Members of an unfinished first epoch are enabled by the next one.
-        let first = self.state.last_active().is_none();
         if self.settings.protocol == Protocol::NoPaxos {
             // In this case no replica has anything to tell.
             return match self.state.has_stamped_nothing() {
@@ -489,11 +487,13 @@ impl GroupControl {
             };
         }
         for configuration in self.state.needed() {
+            // Members of an unfinished epoch are enabled by the next one.
+            let unfinished = self.is_unfinished(&configuration);
             let able = |node: NodeId, nonce: u64| {
                 let watched = self.suspicion.get(Probe::Acceptor, node);
                 self.suspicion.memory(Probe::Acceptor, node) == Some(nonce)
                     && !self.is_disbelieved(node, nonce)
-                    && watched.is_some_and(|w| first || w.has_round())
+                    && watched.is_some_and(|w| unfinished || w.has_round())
             };
             let lacking = lacking(&configuration, able);
             if configuration.acceptors.len() - lacking.len() < configuration.quorum() {

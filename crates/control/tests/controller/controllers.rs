@@ -104,6 +104,33 @@ fn a_controller_killed_at_any_point_is_resumed_by_the_next() {
     assert_eq!(killed, 150);
 }
 
+/// Two of three acceptors are replaced at once. The new ones can promise nothing to the candidate
+/// after the one that died, unless that enables them. [C-FIRST]
+#[test]
+fn a_controller_killed_while_most_acceptors_join_is_resumed_by_the_next() {
+    for kill_after in 30..70 {
+        let mut world = World::started();
+        world.stamp(1, 0, 1);
+        world.kill_controller();
+        world.settings.groups[0].acceptors = vec![ACCEPTORS[0], 14, 15];
+        world.boot(14);
+        world.boot(15);
+        world.start_controller();
+        world.run(150);
+        world.kill_after = Some(kill_after);
+        world.run_until(1_000, |w| w.controller.is_none());
+        world.kill_after = None;
+        world.start_controller();
+        let nodes = |w: &World| -> Vec<NodeId> {
+            let last = w.state().epochs.last().cloned();
+            last.map_or(vec![], |last| last.acceptors.iter().map(|a| a.0).collect())
+        };
+        let is_changed = |w: &World| w.is_served() && nodes(w) == [ACCEPTORS[0], 14, 15];
+        assert!(world.run_until(5_000, is_changed), "{kill_after}");
+        assert!(world.holding(0, 1) >= 2, "{kill_after}");
+    }
+}
+
 #[test]
 fn a_disk_that_writes_but_reports_failure_is_taken_at_its_contents() {
     let mut world = World::new();
