@@ -270,7 +270,7 @@ impl Membership {
         if let Some(why) = staying.iter().find_map(|node| self.keeps_less(node)) {
             return Step::Wait(why);
         }
-        if let Some(step) = self.renewal(&staying, groups) {
+        if let Some(step) = self.renewal(&staying, target, groups) {
             return step;
         }
         let mut each = target.groups.iter();
@@ -328,12 +328,30 @@ impl Membership {
             .is_some_and(|heard| heard.uses >= self.changes.len())
     }
 
+    /// Returns the replicas that leave and answer. A new one may need their states, which they hand
+    /// to nobody whom they don't know.
+    fn answering_leavers<'a>(&'a self, target: &ClusterFile) -> impl Iterator<Item = &'a Node> {
+        let leaves = |node: &&Node| target.node(&node.name).is_some_and(|node| node.leaving);
+        let answers = |node: &&Node| {
+            let heard = self.heard.get(&node.id);
+            heard.is_some_and(|heard| heard.at.elapsed() <= SILENCE && heard.trouble.is_none())
+        };
+        let replicas = self.cluster.with_role(Role::Replica);
+        let replicas = replicas.filter(move |node| leaves(node) && answers(node));
+        replicas.filter(|node| self.keeps_less(node).is_none())
+    }
+
     /// Returns the next step until all nodes work with all changes.
-    fn renewal(&self, staying: &[&Node], groups: &[GroupStatus]) -> Option<Step> {
+    fn renewal(
+        &self,
+        staying: &[&Node],
+        target: &ClusterFile,
+        groups: &[GroupStatus],
+    ) -> Option<Step> {
+        let mut all = staying.to_vec();
+        all.extend(self.answering_leavers(target));
         let lacking = |role: &Role| {
-            let others = staying
-                .iter()
-                .filter(|n| n.role == *role && n.id != self.me);
+            let others = all.iter().filter(|n| n.role == *role && n.id != self.me);
             let leads = |node: &&&Node| groups.iter().any(|g| g.leader == Some(node.id));
             let (last, first): (Vec<&&Node>, Vec<&&Node>) = others.partition(leads);
             let mut lacking = first.into_iter().chain(last);
@@ -342,14 +360,25 @@ impl Membership {
         let me = staying
             .iter()
             .find(|n| n.id == self.me && !self.uses_all(n.id));
-        let next = ORDER.iter().find_map(lacking).or(me)?;
-        if let Some(why) = self.unready(next, staying, groups) {
+        let behind = staying.iter().find(|node| {
+            let lacks = node.role == Role::Replica && !self.uses_all(node.id);
+            lacks && groups.iter().any(|group| self.is_behind(node, group))
+        });
+        let next = behind.or_else(|| ORDER.iter().find_map(lacking)).or(me)?;
+        if let Some(why) = self.unready(next, (staying, &all), groups) {
             return Some(Step::Wait(why));
         }
         let next = next.id;
         let leads = groups.iter().find(|group| group.leader == Some(next));
         let step = leads.and_then(|group| self.hand_over(group, staying));
         Some(step.unwrap_or(Step::BeginAnew(next)))
+    }
+
+    /// Returns whether a replica must catch up.
+    fn is_behind(&self, node: &Node, group: &GroupStatus) -> bool {
+        let is_here = node.role == Role::Replica && node.group == Some(group.group);
+        let window = self.cluster.group(group.group).map_or(0, |g| g.window);
+        is_here && is_alive(group, node.id) && !is_close(group, node.id, window / 16)
     }
 
     /// Returns the step that makes another leader lead a group, if one is there that works with all
@@ -370,7 +399,12 @@ impl Membership {
 
     /// Returns why no node may begin anew now: an epoch is on its way, or a replica must catch up
     /// first.
-    fn unready(&self, next: &Node, staying: &[&Node], groups: &[GroupStatus]) -> Option<String> {
+    fn unready(
+        &self,
+        next: &Node,
+        (staying, all): (&[&Node], &[&Node]),
+        groups: &[GroupStatus],
+    ) -> Option<String> {
         let heard = self.heard.get(&next.id)?;
         if let Some(why) = &heard.trouble {
             return Some(format!("{}: {why}", next.name));
@@ -385,10 +419,14 @@ impl Membership {
             if let Some(one) = staying.iter().find(|n| without_its_memory(group, n.id)) {
                 return Some(format!("{} comes back", one.name));
             }
+            // It may be behind because it doesn't know those who could help it.
+            if self.is_behind(next, group) {
+                continue;
+            }
             let of_group = |n: &&&Node| n.role == Role::Replica && n.group == Some(group.group);
             let window = self.cluster.group(group.group).map_or(0, |g| g.window);
             let replicas = staying.iter().filter(of_group);
-            let mut replicas = replicas.filter(|n| !self.is_news(n.id, staying));
+            let mut replicas = replicas.filter(|n| !self.is_news(n.id, all));
             if let Some(one) = replicas.find(|n| !is_close(group, n.id, window / 16)) {
                 return Some(format!("{} catches up", one.name));
             }
@@ -397,8 +435,8 @@ impl Membership {
     }
 
     /// Returns whether some node doesn't know a new one yet, which can't catch up without it.
-    fn is_news(&self, new: NodeId, staying: &[&Node]) -> bool {
-        let heard = staying.iter().filter_map(|node| self.heard.get(&node.id));
+    fn is_news(&self, new: NodeId, all: &[&Node]) -> bool {
+        let heard = all.iter().filter_map(|node| self.heard.get(&node.id));
         let used = heard.map(|heard| heard.uses).min().unwrap_or(0);
         let mut unused = self.changes.iter().skip(used);
         unused.any(|c| matches!(c, MemberChange::Add { node, .. } if *node == new))

@@ -151,6 +151,8 @@ fn nobody_begins_anew_while_a_node_lacks_the_list_or_a_replica_is_behind() {
         "acceptor-1 writes it down",
     );
     answer(&mut one, id("acceptor-1"), 2, 2);
+    answer(&mut one, id("replica-2"), 2, 2);
+    answer(&mut one, id("replica-3"), 2, 2);
     let behind = GroupStatus {
         behind: vec![id("replica-2")],
         ..group.clone()
@@ -399,6 +401,50 @@ fn a_new_replica_that_is_behind_keeps_nobody_from_knowing_it() {
     answer(&mut one, id("controller"), 1, 0);
     let step = one.step(&changes, &[group]);
     assert_eq!(step, Step::BeginAnew(id("controller")));
+}
+
+/// Otherwise the only replica of a group would refuse its state to the one that takes its place.
+#[test]
+fn a_replica_that_leaves_begins_anew_if_it_answers_so_that_it_knows_a_new_one() {
+    let mut changes = vec![leave("replica-3")];
+    let record = "name = \"replica-4\"\nid = 99\nrole = \"replica\"\n\
+                  address = \"127.0.0.1:9901\"\ncontrol = \"127.0.0.1:9902\"\n";
+    changes.push(MemberChange::Add {
+        name: "replica-4".to_owned(),
+        node: 99,
+        record: record.to_owned(),
+    });
+    let mut one = in_use(&changes);
+    let mut group = status("leader-1", &old());
+    group.epochs.last_mut().unwrap().replicas.push(99);
+    group.behind = vec![99];
+    let groups = [group];
+    answer(&mut one, id("replica-3"), 2, 0);
+    let step = one.step(&changes, &groups);
+    assert_eq!(step, Step::BeginAnew(id("replica-3")));
+    answer(&mut one, id("replica-3"), 2, 2);
+    let step = one.step(&changes, &groups);
+    assert!(matches!(step, Step::Wait(_)), "{step:?}");
+    // It needn't answer at all.
+    one.heard.remove(&id("replica-3"));
+    let step = one.step(&changes, &groups);
+    assert!(matches!(step, Step::Wait(_)), "{step:?}");
+}
+
+/// It may know too few acceptors to catch up, so it mustn't be waited for.
+#[test]
+fn a_replica_that_is_behind_and_lacks_changes_begins_anew_first() {
+    let changes = replacement();
+    let mut one = membership(&cluster());
+    all_but_one_answer(&mut one, "acceptor-3", 0);
+    let mut group = status("leader-1", &old());
+    group.behind = vec![id("replica-2")];
+    let step = one.step(&changes, &[group.clone()]);
+    assert_eq!(step, Step::BeginAnew(id("replica-2")));
+    answer(&mut one, id("replica-2"), 2, 2);
+    let step = one.step(&changes, &[group]);
+    let waits = matches!(&step, Step::Wait(what) if what.contains("replica-2 catches up"));
+    assert!(waits, "{step:?}");
 }
 
 /// A replica that leaves holds what acceptors have forgotten until others hold it, too.
