@@ -21,6 +21,7 @@ Runs the whole cluster in a deterministic simulation, and checks its invariants 
   --start N             begins with this seed (default: taken from the clock)
   --threads N           runs on this many threads (default: as many as there are CPUs)
   --protocol NAME       agrees by this protocol: paxos (default) or nopaxos
+  --members             members change by command, and hand-overs are planned (Paxos)
   --trace, --no-trace   with SEED: prints each event (default), or only what came of it
   --plan                with SEED: prints the plan: cluster, load and faults
   --script FILE         runs a plan from a file instead of a seed
@@ -129,6 +130,7 @@ fn parse(args: &[String]) -> Result<Option<Arguments>, String> {
             "--trace" => arguments.trace = true,
             "--no-trace" => arguments.trace = false,
             "--plan" => arguments.plan = true,
+            "--members" => arguments.limits.members = true,
             "--shrink" => arguments.shrink = true,
             "--no-shrink" => arguments.shrink = false,
             "--json" => arguments.json = true,
@@ -280,11 +282,12 @@ fn print_summary(summary: &Summary, arguments: &Arguments) {
     }
     for failure in &summary.failures {
         say!("seed {}: {}", failure.seed, failure.violations[0]);
-        let protocol = match arguments.limits.ordered {
-            true => " --protocol nopaxos",
-            false => "",
+        let kind = match (arguments.limits.ordered, arguments.limits.members) {
+            (true, _) => " --protocol nopaxos",
+            (_, true) => " --members",
+            _ => "",
         };
-        say!("  reproduce it: ./dev sim {}{protocol}", failure.seed);
+        say!("  reproduce it: ./dev sim {}{kind}", failure.seed);
     }
 }
 

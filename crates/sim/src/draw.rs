@@ -2,6 +2,7 @@
 //! Draws a plan from a seed: a cluster, a load, and faults.
 
 mod falsehoods;
+mod members;
 mod ordered;
 
 use paxos::Time;
@@ -9,7 +10,7 @@ use paxos::Time;
 use crate::application::Span;
 use crate::linearizability::Op;
 use crate::network::Rates;
-use crate::plan::{Action, Direction, Name, Plan, Scenario};
+use crate::plan::{Action, Direction, Name, OrderedSettings, Plan, Scenario, Spares};
 use crate::queue::{MICROSECOND, MILLISECOND};
 use crate::rng::Rng;
 
@@ -36,6 +37,8 @@ pub struct Limits {
     pub large: bool,
     /// With NOPaxos each run has courses of events that chance would rarely cause.
     pub courses: bool,
+    /// Operators change the members, and order planned hand-overs.
+    pub members: bool,
 }
 
 /// Returns the plan of a seed.
@@ -57,13 +60,19 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
     // One run in sixteen is long, with more epochs, more trims and older packets.
     let length = if rng.chance(62_500) { 5 } else { 1 };
     let duration = length * rng.between(400, 3_000) * MILLISECOND;
+    let duration = match limits.members {
+        true => members::prepare(&mut scenario, duration),
+        false => duration,
+    };
     let mut actions = Vec::new();
     load(&scenario, duration, length, &mut rng, &mut actions);
     if limits.calm {
         scenario.rates = Rates::PERFECT;
     } else {
         faults(&scenario, duration, length, &mut rng, &mut actions);
-        loss(&scenario, duration, &mut actions);
+        if !limits.members {
+            loss(&scenario, duration, &mut actions);
+        }
         disks(&scenario, duration, &mut actions);
         old_copies(&scenario, duration, &mut actions);
         bad_disks(&scenario, duration, &mut actions);
@@ -71,7 +80,10 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         falsehoods::claims(&scenario, duration, &mut actions);
         falsehoods::refusals(&scenario, duration, &mut actions);
         walks(&scenario, duration, &mut actions);
-        stores(&scenario, duration, &mut actions);
+        match limits.members {
+            true => members::changes(&scenario, duration, &mut actions),
+            false => stores(&scenario, duration, &mut actions),
+        }
     }
     spanning(&scenario, duration, length, &mut actions);
     reads(&scenario, duration, limits, &mut actions);
@@ -101,8 +113,11 @@ fn scenario(seed: u64, rng: &mut Rng) -> Scenario {
         drift: *rng.pick(&[0, 50, 1_000, 5_000]),
         batch: *rng.pick(&[1, 1, 2, 8]),
         answers_wait: answers_wait(seed),
-        few: few(seed),
-        ahead: ahead(seed),
+        ordered: OrderedSettings {
+            few: few(seed),
+            ahead: ahead(seed),
+        },
+        spares: Spares::default(),
         rates: rates(rng),
     }
 }

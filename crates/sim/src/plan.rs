@@ -59,13 +59,34 @@ pub struct Scenario {
     pub batch: u8,
     /// A worker's answers wait until they are stored.
     pub answers_wait: bool,
-    /// How many clients a NOPaxos leader answers at once as if nobody else waited. [N-CROWD]
+    /// The settings of NOPaxos replicas.
+    pub ordered: OrderedSettings,
+    /// The nodes that may become members later.
+    pub spares: Spares,
+    /// The network's rates.
+    pub rates: Rates,
+}
+
+/// The settings that only NOPaxos replicas heed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OrderedSettings {
+    /// How many clients a leader answers at once as if nobody else waited. [N-CROWD]
     pub few: u8,
     /// How many commands an application executes at most before what it has executed is stable.
     /// [N-COMMIT]
     pub ahead: u8,
-    /// The network's rates.
-    pub rates: Rates,
+}
+
+/// How many nodes are there besides the first members, so that they may be added. They have the
+/// numbers behind theirs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Spares {
+    /// The number of leaders.
+    pub leaders: u8,
+    /// The number of acceptors.
+    pub acceptors: u8,
+    /// The number of replicas.
+    pub replicas: u8,
 }
 
 impl Default for Scenario {
@@ -88,8 +109,11 @@ impl Default for Scenario {
             drift: 0,
             batch: 1,
             answers_wait: false,
-            few: 7,
-            ahead: u8::MAX,
+            ordered: OrderedSettings {
+                few: 7,
+                ahead: u8::MAX,
+            },
+            spares: Spares::default(),
             rates: Rates::PERFECT,
         }
     }
@@ -217,6 +241,10 @@ pub enum Action {
     Rival,
     /// An operator orders a change of leader, or another session.
     Failover,
+    /// An operator orders that this leader leads.
+    HandOver(Name),
+    /// An operator orders that these nodes are added, and that these leave.
+    Members(Vec<Name>, Vec<Name>),
     /// New sessions have this replica lead first from now on.
     Lead(Name),
     /// An acceptor's disk is copied.
@@ -256,6 +284,11 @@ pub enum Action {
 }
 
 impl Scenario {
+    /// Returns whether members may change.
+    pub fn has_spares(&self) -> bool {
+        self.spares != Spares::default()
+    }
+
     /// Returns whether machines say that a dead process's port is closed, as in one of four
     /// scenarios; in the others only its silence shows.
     pub fn refuses(&self) -> bool {
@@ -317,6 +350,9 @@ mod tests {
                     1.845000 rot acceptor-1\n\
                     1.847000 forget-log acceptor-1\n\
                     1.850000 forget acceptor-1\n\
+                    1.855000 hand-over leader-2\n\
+                    1.856000 members +acceptor-4 +acceptor-5\n\
+                    1.857000 members +replica-4 -replica-1\n\
                     1.860000 exaggerate acceptor-1\n\
                     1.870000 claim acceptor-1 3 5\n\
                     1.900000 accept-loss\n\

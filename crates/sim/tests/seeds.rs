@@ -115,6 +115,36 @@ fn seeds_with_a_sequencer_that_once_failed_are_sound() {
     }
 }
 
+/// Members that change by command, planned hand-overs. [E-CHANGES] [T-MEMBERS] [C-SKIP]
+#[test]
+fn seeds_with_changes_of_members_are_sound() {
+    let limits = Limits {
+        members: true,
+        ..Limits::default()
+    };
+    are_sound(40, limits);
+}
+
+/// Each of these once stood still for good, and the run doesn't end before a change is in force:
+/// a replica that left kept its state from the one in its place (33); a replica without the newest
+/// list waited for acceptors that it didn't know, and others for it (182, 184); one acceptor's
+/// false trim point made all replicas seem to be behind (62); and new acceptors of an epoch whose
+/// candidate had died could promise nothing to the next one (1114). [C-FIRST] [C-BELIEF]
+#[test]
+fn seeds_with_changes_of_members_that_once_failed_are_sound() {
+    let options = Options {
+        limits: Limits {
+            members: true,
+            ..Limits::default()
+        },
+        ..Options::default()
+    };
+    for seed in [33, 62, 182, 184, 1114] {
+        let outcome = run_seed(seed, &options);
+        assert_eq!(outcome.violations, [], "seed {seed}");
+    }
+}
+
 fn are_sound(seeds: u64, limits: Limits) {
     let options = Options {
         limits,

@@ -60,6 +60,8 @@ fn value_id(header: &Header, value: &[u8]) -> ValueId {
 #[derive(Debug)]
 pub struct Votes {
     configurations: BTreeMap<Epoch, Configuration>,
+    /// The replicas that epochs have counted on, each with g.
+    replicas: Vec<(Vec<NodeId>, u8)>,
     partitions: Vec<Partition>,
     memories: Vec<MemoryRecord>,
     decided: u64,
@@ -118,6 +120,7 @@ impl Votes {
     pub fn new(partitions: u16) -> Votes {
         Votes {
             configurations: BTreeMap::new(),
+            replicas: Vec::new(),
             partitions: (0..partitions).map(|_| Partition::default()).collect(),
             memories: Vec::new(),
             decided: 0,
@@ -132,6 +135,10 @@ impl Votes {
     /// Notes a configuration that the store has taken.
     pub fn epoch(&mut self, configuration: &Configuration, findings: &mut Findings) {
         let epoch = configuration.epoch;
+        let replicas = (configuration.replicas.clone(), configuration.g);
+        if !self.replicas.contains(&replicas) {
+            self.replicas.push(replicas);
+        }
         let known = self
             .configurations
             .entry(epoch)
@@ -165,11 +172,14 @@ impl Votes {
 
     /// Returns the trim point that g+1 replicas have reported as durable.
     pub fn covered(&self, pid: PartitionId) -> Instance {
-        let g = self.configurations.values().last().map_or(0, |c| c.g);
         let trims = &self.partitions[pid as usize].trims;
-        let mut reported: Vec<Instance> = trims.values().copied().collect();
-        reported.sort_unstable_by(|a, b| b.cmp(a));
-        reported.get(usize::from(g)).copied().unwrap_or(0)
+        let covered = self.replicas.iter().map(|(replicas, g)| {
+            let reported = replicas.iter().filter_map(|replica| trims.get(replica));
+            let mut reported: Vec<Instance> = reported.copied().collect();
+            reported.sort_unstable_by(|a, b| b.cmp(a));
+            reported.get(usize::from(*g)).copied().unwrap_or(0)
+        });
+        covered.max().unwrap_or(0)
     }
 
     /// Checks a packet of a proposer (leader, candidate, repairing replica).

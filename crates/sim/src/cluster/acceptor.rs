@@ -109,7 +109,7 @@ impl AcceptorHost {
 
     /// Starts a process, with the memory on the disk or an empty one.
     pub fn start(&mut self, world: &mut World) {
-        if self.is_up() {
+        if self.is_up() || !world.members.is_in(self.host.at) {
             return;
         }
         self.host.start(world);
@@ -285,6 +285,7 @@ impl AcceptorHost {
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(world, false);
         self.disk.wipe();
+        world.members.wipe(self.host.at);
         self.host.kept = Views::default();
         self.rotten = false;
     }
@@ -322,7 +323,10 @@ impl AcceptorHost {
         let Some(acceptor) = &self.role else { return };
         for pid in world.pids() {
             let trimmed = &mut world.trimmed[usize::from(pid)];
-            *trimmed = acceptor.trim(pid).max(*trimmed);
+            if acceptor.trim(pid) > *trimmed {
+                *trimmed = acceptor.trim(pid);
+                world.members.trimmed(pid, acceptor.reports().g());
+            }
         }
     }
 

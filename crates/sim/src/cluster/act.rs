@@ -84,19 +84,19 @@ impl<G: Protocol> Cluster<G> {
                     self.replicas[n].kill_in(calls.into());
                 }
             }
-            Action::Poison(name, pid, key) => {
-                let replica = self.index(name).map(|at| self.kind(at));
-                if let (Some(Kind::Replica(n)), true) =
-                    (replica, pid < self.world.scenario.partitions)
-                {
-                    self.replicas[n].store(pid.into()).die_of(key.into());
-                }
-            }
+            Action::Poison(name, pid, key) => self.poison(name, pid, key),
             Action::Hour => self.hour(),
             Action::Stop => self.stop_all(),
             Action::Start => self.start_all(),
             Action::Rival => self.controller.rival(&mut self.world),
             Action::Failover => self.controller.order_failover(&mut self.world),
+            Action::HandOver(name) => {
+                let to = layout::node_id(name);
+                self.controller.order_hand_over(&mut self.world, to);
+            }
+            Action::Members(ref add, ref leave) => {
+                self.controller.order_members(&mut self.world, add, leave);
+            }
             Action::Lead(name) => self.controller.lead_first(layout::node_id(name)),
             Action::CopyDisk(name) => self.copy_disk(name),
             Action::PutBack(name) => self.put_back(name),
@@ -137,6 +137,13 @@ impl<G: Protocol> Cluster<G> {
                 padding: 0,
             };
             self.wish(client, wish);
+        }
+    }
+
+    fn poison(&mut self, name: Name, pid: u8, key: u8) {
+        let replica = self.index(name).map(|at| self.kind(at));
+        if let (Some(Kind::Replica(n)), true) = (replica, pid < self.world.scenario.partitions) {
+            self.replicas[n].store(pid.into()).die_of(key.into());
         }
     }
 
@@ -196,7 +203,7 @@ impl<G: Protocol> Cluster<G> {
         self.world.layout.index(name)
     }
 
-    fn crash(&mut self, name: Name, power: bool) {
+    pub(super) fn crash(&mut self, name: Name, power: bool) {
         let Some(at) = self.index(name) else { return };
         self.host_mut(at).off = power;
         match self.kind(at) {
@@ -296,6 +303,7 @@ impl<G: Protocol> Cluster<G> {
             return;
         };
         let copy = self.acceptors[n].backup(&self.world);
+        let copy = copy.filter(|_| !self.acceptors[n].lies());
         let noticed = copy.is_some_and(|copy| self.controller.would_notice(&copy));
         if noticed && self.may_forget(n) {
             self.acceptors[n].restore(&mut self.world);
@@ -309,7 +317,8 @@ impl<G: Protocol> Cluster<G> {
     /// the controller couldn't notice it.
     fn lose_lies(&mut self, acceptor: usize) {
         let left = self.acceptors[acceptor].after_lies(&self.world);
-        let noticed = left.is_none_or(|left| self.controller.would_notice(&left));
+        let shows_it = !self.acceptors[acceptor].lies();
+        let noticed = left.is_none_or(|left| shows_it && self.controller.would_notice(&left));
         if noticed && self.may_forget(acceptor) {
             self.acceptors[acceptor].lose_lies(&mut self.world);
         } else {
@@ -395,7 +404,8 @@ impl<G: Protocol> Cluster<G> {
     fn may_lose_disk(&mut self, replica: usize) -> bool {
         self.make_whole();
         let others = self.replicas.iter().enumerate();
-        let lost = others.filter(|(n, r)| *n != replica && r.is_lost());
+        let is_in = |r: &ReplicaHost<G>| self.world.members.is_in(r.host.at);
+        let lost = others.filter(|(n, r)| *n != replica && r.is_lost() && is_in(r));
         lost.count() < self.g()
     }
 
@@ -407,7 +417,9 @@ impl<G: Protocol> Cluster<G> {
         let numbered = !self.world.mutated(Mutation::DisksNotNumbered);
         let epoch = self.controller.last_epoch();
         let counts = |a: &AcceptorHost, node, pid, disk| a.counts_disk(epoch, node, pid, disk);
-        let acceptors = &self.acceptors;
+        let members = &self.world.members;
+        let acceptors = self.acceptors.iter();
+        let acceptors: Vec<_> = acceptors.filter(|a| members.stays(a.host.at)).collect();
         let known =
             |node, pid, disk| !numbered || acceptors.iter().all(|a| counts(a, node, pid, disk));
         for replica in &mut self.replicas {
@@ -436,7 +448,7 @@ impl<G: Protocol> Cluster<G> {
         })
     }
 
-    fn restart(&mut self, name: Name) {
+    pub(super) fn restart(&mut self, name: Name) {
         let Some(at) = self.index(name) else { return };
         let kind = self.kind(at);
         let w = &mut self.world;
@@ -494,14 +506,16 @@ impl<G: Protocol> Cluster<G> {
         self.controller.stop();
         self.leaders.iter_mut().for_each(LeaderHost::crash);
         self.learners.iter_mut().for_each(LearnerHost::crash);
-        for n in 0..self.acceptors.len() {
-            if !self.may_crash(n) {
-                // Without room for its dump this memory would be one too many to lose.
-                self.acceptors[n].disk.set_capacity(usize::MAX);
-            }
-            self.acceptors[n].stop(&mut self.world);
-        }
+        (0..self.acceptors.len()).for_each(|n| self.stop_acceptor(n));
         let w = &mut self.world;
         self.replicas.iter_mut().for_each(|r| r.stop(w));
+    }
+
+    pub(super) fn stop_acceptor(&mut self, acceptor: usize) {
+        if !self.may_crash(acceptor) {
+            // Without room for its dump this memory would be one too many to lose.
+            self.acceptors[acceptor].disk.set_capacity(usize::MAX);
+        }
+        self.acceptors[acceptor].stop(&mut self.world);
     }
 }

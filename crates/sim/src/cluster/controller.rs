@@ -17,14 +17,17 @@ use paxos::{
 
 use super::host::{Alarm, Host};
 use super::layout::{Endpoint, NodeIndex, node_id};
+use super::members::{is_acceptor, is_leader, is_replica};
 use super::mutation;
 use super::world::{CLUSTER, GROUP, MAX_VALUE, Outgoing, Sender, World};
 use crate::observe::Observed;
 use crate::plan::Name;
 use crate::queue::MILLISECOND;
 use leads::ShownLeads;
+use membership::Membership;
 
 mod leads;
+mod membership;
 mod rebuilding;
 mod showing;
 
@@ -101,22 +104,27 @@ pub struct ControllerHost {
     alarm: Alarm,
     out: Output,
     leads: ShownLeads,
+    membership: Membership,
 }
 
 /// Returns the settings of a scenario's controller, with the real f.
 fn settings(world: &World) -> Settings {
     let scenario = &world.scenario;
     let ids = |names: Vec<Name>| -> Vec<NodeId> { names.into_iter().map(node_id).collect() };
-    let g = (scenario.replicas - 1) / 2;
+    let members = world
+        .members
+        .used_by(world.layout.index(Name::Controller).unwrap_or(0));
+    let (acceptors, replicas) = (members.ids(is_acceptor), members.ids(is_replica));
+    let g = (replicas.len() as u8).saturating_sub(1) / 2;
     let (protocol, leaders, f) = match world.is_ordered() {
         false => (
             Protocol::Paxos,
-            (1..=scenario.leaders).map(Name::Leader).collect(),
-            (scenario.acceptors - 1) / 2,
+            members.ids(is_leader),
+            (acceptors.len() as u8).saturating_sub(1) / 2,
         ),
         true => (
             Protocol::NoPaxos,
-            (1..=scenario.sequencers).map(Name::Sequencer).collect(),
+            ids((1..=scenario.sequencers).map(Name::Sequencer).collect()),
             g,
         ),
     };
@@ -127,13 +135,13 @@ fn settings(world: &World) -> Settings {
         max_value: MAX_VALUE,
         slots: scenario.slots.into(),
         window: scenario.window.into(),
-        leaders: ids(leaders),
-        acceptors: ids((1..=scenario.acceptors).map(Name::Acceptor).collect()),
+        leaders,
+        acceptors,
         f,
-        replicas: ids((1..=scenario.replicas).map(Name::Replica).collect()),
+        replicas,
         g,
         learners: ids((1..=scenario.learners).map(Name::Learner).collect()),
-        leaving: Vec::new(),
+        leaving: members.leaving_replicas(),
     };
     Settings {
         probe_interval: 10 * MILLISECOND,
@@ -165,6 +173,7 @@ impl ControllerHost {
             alarm: Alarm::default(),
             out: Output::default(),
             leads: ShownLeads::default(),
+            membership: Membership::default(),
         }
     }
 
@@ -289,6 +298,7 @@ impl ControllerHost {
         }
         self.host.start(world);
         self.alarm.reset();
+        self.membership = Membership::default();
         let seed = world.rng.next();
         let now = self.host.now(world);
         match Controller::new(settings(world), self.store.clone(), seed, now) {
@@ -398,21 +408,35 @@ impl ControllerHost {
     pub fn order_failover(&mut self, world: &mut World) {
         let active = self.store.0.borrow().state.in_force().map(|e| e.epoch);
         if let Some(epoch) = active {
-            self.order(world, epoch, false);
+            self.order(world, epoch, None, false);
+        }
+    }
+
+    /// Orders that this leader leads, as an operator does.
+    pub fn order_hand_over(&mut self, world: &mut World, to: NodeId) {
+        let active = self.store.0.borrow().state.in_force().map(|e| e.epoch);
+        if let Some(epoch) = active {
+            self.order(world, epoch, Some(to), false);
         }
     }
 
     /// Orders another leader even if data is lost.
     pub fn accept_loss(&mut self, world: &mut World) {
         let epoch = self.store.0.borrow().state.last_epoch();
-        self.order(world, epoch, true);
+        self.order(world, epoch, None, true);
     }
 
-    fn order(&mut self, world: &mut World, epoch: Epoch, accept_data_loss: bool) {
+    fn order(
+        &mut self,
+        world: &mut World,
+        epoch: Epoch,
+        to: Option<NodeId>,
+        accept_data_loss: bool,
+    ) {
         let order = Message::Failover {
             group: GROUP,
             epoch,
-            to: None,
+            to,
             forced: true,
             accept_data_loss,
         };
@@ -432,6 +456,7 @@ impl ControllerHost {
         if let Some(controller) = self.role.as_mut().filter(is_due) {
             controller.tick(now, &mut self.out);
             self.post(world, None);
+            self.step_members(world);
         }
         self.after(world);
     }

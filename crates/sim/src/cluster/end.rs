@@ -94,6 +94,12 @@ impl<G: Protocol> Cluster<G> {
         }
     }
 
+    fn staying_replicas(&self) -> impl Iterator<Item = &ReplicaHost<G>> {
+        let members = &self.world.members;
+        let replicas = self.replicas.iter();
+        replicas.filter(|r| members.stays(r.host.at))
+    }
+
     fn is_done(&self) -> bool {
         let idle = self.clients.iter().all(|c| c.outstanding() == 0);
         let equal = self.world.pids().all(|pid| {
@@ -105,16 +111,17 @@ impl<G: Protocol> Cluster<G> {
                 !executions.has_given_up() || r.store(pid.into()).contents() == contents
             };
             let same = |r: &ReplicaHost<G>| r.store(pid.into()).committed_position() == executed;
-            self.replicas.iter().all(|r| same(r) && is_on_line(r))
+            self.staying_replicas().all(|r| same(r) && is_on_line(r))
         });
         let executions = &self.world.executions;
         let settled = executions.waits_to_be_stored().is_none() && executions.are_whole();
-        idle && settled && equal && self.controller.in_force()
+        let changed = self.controller.has_changed_members(&self.world);
+        idle && settled && equal && changed && self.controller.in_force()
     }
 
     fn report_stuck(&mut self) {
         let outstanding: usize = self.clients.iter().map(ClientHost::outstanding).sum();
-        let positions = self.replicas.iter().map(|r| {
+        let positions = self.staying_replicas().map(|r| {
             let of = |pid| r.store(usize::from(pid)).committed_position();
             self.world.pids().map(of).collect::<Vec<_>>()
         });
@@ -125,6 +132,7 @@ impl<G: Protocol> Cluster<G> {
             .map(|p| self.world.executions.executed(p))
             .collect();
         let in_force = self.controller.in_force();
+        let controller = self.controller.waits_for(&self.world);
         let invariant = if outstanding > 0 {
             Invariant::Liveness
         } else {
@@ -139,7 +147,7 @@ impl<G: Protocol> Cluster<G> {
         self.world.findings.report(invariant, || {
             format!(
                 "{outstanding} commands are outstanding, replicas are at {positions:?} of \
-                 {executed:?}, an epoch in force: {in_force}"
+                 {executed:?}, an epoch in force: {in_force}{controller}"
             )
         });
     }
@@ -147,14 +155,13 @@ impl<G: Protocol> Cluster<G> {
     pub(super) fn check_history(&mut self) {
         for pid in self.world.pids() {
             let expected = self.world.executions.contents(pid);
-            for replica in &self.replicas {
-                let contents = replica.store(pid.into()).contents();
-                if contents != expected {
-                    let name = replica.host.name;
-                    self.world.findings.report(Invariant::Convergence, || {
-                        format!("{name} ends with other contents in partition {pid}")
-                    });
-                }
+            let differs = |r: &&ReplicaHost<G>| r.store(pid.into()).contents() != expected;
+            let different = self.staying_replicas().filter(differs);
+            let different: Vec<_> = different.map(|r| r.host.name).collect();
+            for name in different {
+                self.world.findings.report(Invariant::Convergence, || {
+                    format!("{name} ends with other contents in partition {pid}")
+                });
             }
         }
         let executions = &self.world.executions;

@@ -54,6 +54,7 @@ impl Host {
     /// Starts a process.
     pub fn start(&mut self, world: &mut World) {
         self.process = world.new_process();
+        world.members.begin(self.at);
         (self.paused, self.off) = (false, false);
         self.leader = None;
         self.views = Views::default();

@@ -29,10 +29,11 @@ pub struct Layout {
 impl Layout {
     /// Returns the nodes of a scenario.
     pub fn new(scenario: &Scenario) -> Layout {
+        let spares = scenario.spares;
         let mut names = vec![Name::Controller];
-        names.extend((1..=scenario.leaders).map(Name::Leader));
-        names.extend((1..=scenario.acceptors).map(Name::Acceptor));
-        names.extend((1..=scenario.replicas).map(Name::Replica));
+        names.extend((1..=scenario.leaders + spares.leaders).map(Name::Leader));
+        names.extend((1..=scenario.acceptors + spares.acceptors).map(Name::Acceptor));
+        names.extend((1..=scenario.replicas + spares.replicas).map(Name::Replica));
         names.extend((1..=scenario.learners).map(Name::Learner));
         names.extend((1..=scenario.sequencers).map(Name::Sequencer));
         names.extend((1..=scenario.clients).map(Name::Client));

@@ -44,7 +44,7 @@ impl LeaderHost {
 
     /// Starts a process with an empty memory.
     pub fn start(&mut self, world: &mut World) {
-        if self.is_up() {
+        if self.is_up() || !world.members.is_in(self.host.at) {
             return;
         }
         self.host.start(world);

@@ -34,9 +34,14 @@ impl LearnerHost {
         }
     }
 
+    /// Returns whether a process runs.
+    pub fn is_up(&self) -> bool {
+        self.role.is_some()
+    }
+
     /// Starts a process that has counted nothing and knows no epoch.
     pub fn start(&mut self, world: &mut World) {
-        if self.role.is_some() {
+        if self.is_up() {
             return;
         }
         self.host.start(world);

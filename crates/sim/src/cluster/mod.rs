@@ -7,11 +7,14 @@ mod client;
 mod clock;
 mod controller;
 mod end;
+mod held;
 mod host;
 mod inconsistent_stamps;
 mod layout;
 mod leader;
 mod learner;
+mod member_changes;
+mod members;
 mod messages;
 mod mistakes;
 pub mod mutation;
@@ -20,17 +23,18 @@ mod replica;
 mod sequencer;
 mod sessions;
 mod trace;
+mod transfers;
 mod world;
 
 pub use world::{CLUSTER, GROUP, MAX_VALUE};
 
-use control::LEAP;
+use control::{Envelope, Message};
 use paxos::{Instance, Packet, Time};
 
-use crate::check::{Invariant, Violation};
+use crate::check::Violation;
 use crate::observe::Observer;
 use crate::plan::{Action, Name, Plan};
-use crate::queue::{MICROSECOND, MILLISECOND};
+use crate::queue::MILLISECOND;
 use acceptor::AcceptorHost;
 use client::ClientHost;
 use controller::ControllerHost;
@@ -43,7 +47,7 @@ use protocol::Protocol;
 use replica::ReplicaHost;
 use sequencer::SequencerHost;
 use trace::describe;
-use world::{Event, Transfer, World};
+use world::{Event, World};
 
 /// A cluster and its world.
 pub struct Cluster<G> {
@@ -120,27 +124,27 @@ impl<G: Protocol> Cluster<G> {
         }
         let w = &mut world;
         let controller = ControllerHost::new(Host::new(w, Name::Controller));
-        let leaders =
-            (1..=scenario.leaders).map(|n| LeaderHost::new(Host::new(w, Name::Leader(n))));
+        let leaders = 1..=scenario.leaders + scenario.spares.leaders;
+        let leaders = leaders.map(|n| LeaderHost::new(Host::new(w, Name::Leader(n))));
         let leaders = leaders.collect();
-        let acceptors =
-            (1..=scenario.acceptors).map(|n| AcceptorHost::new(Host::new(w, Name::Acceptor(n))));
+        let acceptors = 1..=scenario.acceptors + scenario.spares.acceptors;
+        let acceptors = acceptors.map(|n| AcceptorHost::new(Host::new(w, Name::Acceptor(n))));
         let acceptors = acceptors.collect();
         let mut replicas = Vec::new();
-        for n in 1..=scenario.replicas {
+        for n in 1..=scenario.replicas + scenario.spares.replicas {
             let host = Host::new(w, Name::Replica(n));
             replicas.push(ReplicaHost::new(w, host));
         }
-        let learners = (1..=scenario.learners)
-            .map(|n| LearnerHost::new(Host::new(&mut world, Name::Learner(n))));
+        let learners = 1..=scenario.learners;
+        let learners = learners.map(|n| LearnerHost::new(Host::new(w, Name::Learner(n))));
         let learners = learners.collect();
-        let sequencers = (1..=scenario.sequencers)
-            .map(|n| SequencerHost::new(Host::new(&mut world, Name::Sequencer(n))));
+        let sequencers = 1..=scenario.sequencers;
+        let sequencers = sequencers.map(|n| SequencerHost::new(Host::new(w, Name::Sequencer(n))));
         let sequencers = sequencers.collect();
         let mut clients = Vec::new();
         for n in 1..=scenario.clients {
-            let host = Host::new(&mut world, Name::Client(n));
-            clients.push(ClientHost::new(&world, host));
+            let host = Host::new(w, Name::Client(n));
+            clients.push(ClientHost::new(w, host));
         }
         for (number, (at, _)) in plan.actions.iter().enumerate() {
             world.queue.at(*at, Event::Action(number as u32));
@@ -255,7 +259,7 @@ impl<G: Protocol> Cluster<G> {
             if self.world.steps % 64 == 0 {
                 self.make_whole();
             }
-            if self.world.trimmed != self.held {
+            if self.world.trimmed != self.held || self.world.members.take_news() {
                 self.check_held();
             }
             if !self.is_sound() {
@@ -263,6 +267,28 @@ impl<G: Protocol> Cluster<G> {
             }
         }
         self.world.queue.advance(end);
+    }
+
+    fn control(&mut self, to: NodeIndex, from: NodeIndex, envelope: Envelope) {
+        if self.host(to).paused || !self.world.members.knows(to, from) {
+            return;
+        }
+        let Some(message) = self.world.open(from, to, envelope) else {
+            return;
+        };
+        if let Message::Members(message) = &message {
+            return self.members_message(to, from, message);
+        }
+        let (kind, w) = (self.kind(to), &mut self.world);
+        match kind {
+            Kind::Controller => self.controller.control(w, from, &message),
+            Kind::Leader(n) => self.leaders[n].control(w, from, &message),
+            Kind::Acceptor(n) => self.acceptors[n].control(w, from, &message),
+            Kind::Replica(n) => self.replicas[n].control(w, from, &message),
+            Kind::Learner(n) => self.learners[n].control(w, &message),
+            Kind::Sequencer(n) => self.sequencers[n].control(w, from, &message),
+            Kind::Client(n) => self.clients[n].control(w, &message),
+        }
     }
 
     fn note_epochs(&mut self) {
@@ -287,24 +313,7 @@ impl<G: Protocol> Cluster<G> {
                 self.world.give_back(buffer, bytes);
             }
             Event::Refused(by) => self.refused(by),
-            Event::Control { to, from, envelope } => {
-                if self.host(to).paused {
-                    return;
-                }
-                let Some(message) = self.world.open(from, to, *envelope) else {
-                    return;
-                };
-                let (kind, w) = (self.kind(to), &mut self.world);
-                match kind {
-                    Kind::Controller => self.controller.control(w, from, &message),
-                    Kind::Leader(n) => self.leaders[n].control(w, from, &message),
-                    Kind::Acceptor(n) => self.acceptors[n].control(w, from, &message),
-                    Kind::Replica(n) => self.replicas[n].control(w, from, &message),
-                    Kind::Learner(n) => self.learners[n].control(w, &message),
-                    Kind::Sequencer(n) => self.sequencers[n].control(w, from, &message),
-                    Kind::Client(n) => self.clients[n].control(w, &message),
-                }
-            }
+            Event::Control { to, from, envelope } => self.control(to, from, *envelope),
             Event::Timer { at } => self.timer(at),
             Event::Flush { at, process } => {
                 if !self.reaches(at, process, Event::Flush { at, process }) {
@@ -359,32 +368,6 @@ impl<G: Protocol> Cluster<G> {
                 self.act(&action);
             }
         }
-    }
-
-    fn g(&self) -> usize {
-        (self.replicas.len() - 1) / 2
-    }
-
-    /// Checks invariant 6 at the disks: what is trimmed is on g+1 of them, not counting those that
-    /// broke.
-    fn check_held(&mut self) {
-        for (pid, &trim) in self.world.trimmed.iter().enumerate() {
-            let holds = |r: &&ReplicaHost<G>| r.holds(pid) >= trim;
-            let holders = self.replicas.iter().filter(holds).count();
-            let lost = self.replicas.iter().filter(|r| r.is_lost() && !holds(r));
-            // When an operator accepts a data loss, instances leap, whatever the disks hold.
-            let furthest = self.replicas.iter().map(|r| r.holds(pid)).max();
-            let leapt = trim.saturating_sub(furthest.unwrap_or(0)) >= LEAP / 2
-                || trim <= self.world.executions.given_up_end(pid as u16);
-            if holders + lost.count() <= self.g() && !leapt {
-                self.world.findings.report(Invariant::Trim, || {
-                    format!(
-                        "partition {pid} is trimmed to {trim}, and {holders} replicas hold that"
-                    )
-                });
-            }
-        }
-        self.held.clone_from(&self.world.trimmed);
     }
 
     /// Returns whether the process that an event is for still runs and isn't paused.
@@ -498,97 +481,5 @@ impl<G: Protocol> Cluster<G> {
             Kind::Sequencer(n) => &mut self.sequencers[n].host,
             Kind::Client(n) => &mut self.clients[n].host,
         }
-    }
-
-    // ---- Transfers of checkpoints
-
-    fn begin_transfers(&mut self) {
-        while let Some(to) = self.world.fetches.pop() {
-            let Kind::Replica(fetcher) = self.kind(to.0) else {
-                continue;
-            };
-            let others: Vec<usize> = (0..self.replicas.len())
-                .filter(|&n| n != fetcher && self.can_talk(to.0, self.replicas[n].host.at))
-                .filter(|&n| self.replicas[n].is_up() && !self.replicas[n].host.paused)
-                .filter(|&n| !self.replicas[n].is_installing())
-                .collect();
-            if others.is_empty() {
-                continue;
-            }
-            let from = *self.world.rng.pick(&others);
-            self.replicas[fetcher].fetching(true);
-            self.replicas[from].hold(to.0);
-            let from = (
-                self.replicas[from].host.at,
-                self.replicas[from].host.process,
-            );
-            self.open_copy(Box::new(Transfer {
-                to,
-                from,
-                copies: Vec::new(),
-            }));
-        }
-    }
-
-    /// Opens a source's copies one after the other; the source continues in between.
-    fn open_copy(&mut self, mut transfer: Box<Transfer>) {
-        let ((to, _), (from, process)) = (transfer.to, transfer.from);
-        let (Kind::Replica(fetcher), Kind::Replica(n)) = (self.kind(to), self.kind(from)) else {
-            return;
-        };
-        let w = &mut self.world;
-        let source = &mut self.replicas[n];
-        let copy = match source.host.process == process {
-            true => source.snapshot(w, to, transfer.copies.len()),
-            false => None,
-        };
-        let Some(copy) = copy else {
-            return self.replicas[fetcher].fetching(false);
-        };
-        transfer.copies.push(copy);
-        let all = transfer.copies.len() == w.pids().count();
-        if all {
-            source.release();
-        }
-        let (delay, event) = match all {
-            true => {
-                let delay = w.rng.between(200 * MICROSECOND, 20 * MILLISECOND);
-                (delay, Event::Transfer(transfer))
-            }
-            false => (w.rng.below(2 * MILLISECOND), Event::Open(transfer)),
-        };
-        w.queue.after(delay, event);
-    }
-
-    fn transfer(&mut self, transfer: Transfer) {
-        let (to, process) = transfer.to;
-        if self.host(to).process != process {
-            return;
-        }
-        if let Kind::Replica(n) = self.kind(to) {
-            let w = &mut self.world;
-            let whole = !w.rng.chance(100_000);
-            self.replicas[n].take(w, transfer, whole);
-        }
-    }
-
-    /// Brings the values that the source has executed after its copies.
-    fn log_comes(&mut self, transfer: Transfer) {
-        let ((to, asked), (from, answers)) = (transfer.to, transfer.from);
-        let (Kind::Replica(fetcher), Kind::Replica(source)) = (self.kind(to), self.kind(from))
-        else {
-            return;
-        };
-        let lasts = self.host(to).process == asked && self.host(from).process == answers;
-        let logs = self.replicas[source].take_logs(to);
-        if lasts && self.can_talk(to, from) {
-            self.replicas[fetcher].replay(&mut self.world, &logs);
-        }
-    }
-
-    /// Returns whether two nodes can talk over a connection, which needs both directions.
-    fn can_talk(&self, a: NodeIndex, b: NodeIndex) -> bool {
-        let network = &self.world.network;
-        !network.is_blocked(a.into(), b.into()) && !network.is_blocked(b.into(), a.into())
     }
 }

@@ -151,7 +151,7 @@ impl<G: Protocol> ReplicaHost<G> {
 
     /// Starts a process on the contents of the stores.
     pub fn start(&mut self, world: &mut World) {
-        if self.is_up() {
+        if self.is_up() || !world.members.is_in(self.host.at) {
             return;
         }
         self.host.start(world);
@@ -174,7 +174,7 @@ impl<G: Protocol> ReplicaHost<G> {
             mutation::spoil_store(world, &shard.store);
             if world.is_ordered() {
                 shard.store.show_committed();
-                shard.store.stay_close(world.scenario.ahead.into());
+                shard.store.stay_close(world.scenario.ordered.ahead.into());
                 if world.mutated(Mutation::NothingTakenBack) {
                     shard.store.keep_uncommitted();
                 }
@@ -183,7 +183,8 @@ impl<G: Protocol> ReplicaHost<G> {
             (shard.batch, shard.flush_armed) = (0, false);
             (shard.asked_at, shard.reported_at) = (0, 0);
             match Worker::open_in(settings, shard.store.open(), self.nonce, now) {
-                Ok(worker) => {
+                Ok(mut worker) => {
+                    worker.know_replicas(&world.members.replicas_known_to(self.host.at));
                     let of = (node_id(self.host.name), pid as u16);
                     world.beginnings.starts(of, worker.next());
                     shard.worker = Some(worker);
@@ -221,7 +222,7 @@ impl<G: Protocol> ReplicaHost<G> {
             session_timeout: 60 * SECOND,
             answers_wait: scenario.answers_wait && !world.mutated(Mutation::AnswersDoNotWait),
             commit_every: 4 * u64::from(scenario.batch),
-            few: scenario.few.into(),
+            few: scenario.ordered.few.into(),
             seed: scenario.seed,
             learners: (1..=scenario.learners)
                 .map(|n| node_id(Name::Learner(n)))

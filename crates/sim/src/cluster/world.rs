@@ -10,6 +10,7 @@ use control::Envelope;
 use paxos::{Epoch, Header, Instance, MsgType, Packet, PartitionId, Time, To, Verdict};
 
 use super::layout::{Endpoint, Layout, NodeIndex, node_id};
+use super::members::Members;
 use super::mutation::Mutation;
 use super::trace::describe;
 use crate::check::{Beginnings, Executions, Findings, Invariant, Ordered, Promises, Read, Votes};
@@ -121,6 +122,8 @@ pub struct World {
     pub scenario: Scenario,
     /// The place of each node.
     pub layout: Layout,
+    /// Who is a member, and which members each node knows.
+    pub members: Members,
     /// The virtual time and the events to come.
     pub queue: Queue<Event>,
     /// The links between nodes.
@@ -174,8 +177,14 @@ pub struct World {
     processes: u32,
     buffers: Buffers,
     parked: Vec<(Endpoint, Endpoint, u32)>,
+    catches: Catches,
+}
+
+/// The packets that are kept from their receivers, or of which a copy is.
+#[derive(Default)]
+struct Catches {
     /// The packets to catch; with `true` only a copy is kept.
-    catches: Vec<(Catch, bool)>,
+    wanted: Vec<(Catch, bool)>,
     caught: Vec<(Endpoint, Endpoint, u32)>,
 }
 
@@ -221,8 +230,8 @@ impl World {
             processes: 0,
             buffers: Buffers::default(),
             parked: Vec::new(),
-            catches: Vec::new(),
-            caught: Vec::new(),
+            catches: Catches::default(),
+            members: Members::new(&layout, scenario),
             layout,
         }
     }
@@ -389,12 +398,13 @@ impl World {
                 self.multicast(from, buffer, |n| matches!(n, Name::Replica(_)), pid);
             }
             To::Leader => {
-                if let Some(leader) = leader {
+                if let Some(leader) = leader.filter(|to| self.members.knows(from.node, *to)) {
                     self.transmit(from, first(leader), buffer);
                 }
             }
             To::Node(id) => {
-                if let Some(node) = self.layout.of_id(id) {
+                let node = self.layout.of_id(id);
+                if let Some(node) = node.filter(|to| self.members.knows(from.node, *to)) {
                     let replica = matches!(self.layout.names[node as usize], Name::Replica(_));
                     let pid = if replica { header.pid as u8 } else { 0 };
                     self.transmit(from, Endpoint { node, pid }, buffer);
@@ -406,15 +416,16 @@ impl World {
 
     fn multicast(&mut self, from: Endpoint, buffer: u32, which: fn(Name) -> bool, pid: u8) {
         for node in 0..self.layout.names.len() {
-            if which(self.layout.names[node]) {
-                let node = node as NodeIndex;
+            let name = self.layout.names[node];
+            let node = node as NodeIndex;
+            if which(name) && self.members.knows(from.node, node) {
                 self.transmit(from, Endpoint { node, pid }, buffer);
             }
         }
     }
 
     fn transmit(&mut self, from: Endpoint, to: Endpoint, buffer: u32) {
-        if !self.catches.is_empty() && self.catches(from, to, buffer) {
+        if !self.catches.wanted.is_empty() && self.catches(from, to, buffer) {
             return;
         }
         let fates = self.network.send(from.node.into(), to.node.into());
@@ -449,25 +460,25 @@ impl World {
         let is_of = |c: &Catch| {
             c.msgtype == header.msgtype && c.pid.is_none_or(|pid| u16::from(pid) == header.pid)
         };
-        let mut catches = self.catches.iter();
+        let mut catches = self.catches.wanted.iter();
         let caught = catches.find(|(c, _)| is_of(c) && is(c.from, from) && is(c.to, to));
         let Some(&(_, copy)) = caught else {
             return false;
         };
         self.buffers.copies[buffer as usize] += 1;
-        self.caught.push((from, to, buffer));
+        self.catches.caught.push((from, to, buffer));
         !copy
     }
 
     /// Begins to catch packets that match.
     pub fn catch(&mut self, what: Catch, copy: bool) {
-        self.catches.push((what, copy));
+        self.catches.wanted.push((what, copy));
     }
 
     /// Lets the caught packets arrive soon, in random order, and stops catching.
     pub fn release(&mut self) {
-        self.catches.clear();
-        for (from, to, buffer) in std::mem::take(&mut self.caught) {
+        let catches = std::mem::take(&mut self.catches);
+        for (from, to, buffer) in catches.caught {
             let delay = self.rng.below(5 * MILLISECOND);
             self.arrive(delay, from, to, buffer, false);
         }

@@ -39,7 +39,7 @@ pub fn plan(seed: u64, limits: &Limits) -> Plan {
         scenario.rates = super::Rates::PERFECT;
         (scenario.slots, scenario.window) = (ROOM, ROOM);
         if seed % 2 == 0 {
-            (scenario.clients, scenario.few, scenario.batch) = (4, 1, 8);
+            (scenario.clients, scenario.ordered.few, scenario.batch) = (4, 1, 8);
             crowds(&scenario, duration, &mut actions);
         }
     } else {

@@ -75,6 +75,16 @@ impl fmt::Display for Catch {
     }
 }
 
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Direction::In => "in",
+            Direction::Out => "out",
+            Direction::Both => "both",
+        })
+    }
+}
+
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -128,14 +138,7 @@ impl fmt::Display for Action {
             Action::Restart(name) => write!(f, "restart {name}"),
             Action::Pause(name) => write!(f, "pause {name}"),
             Action::Resume(name) => write!(f, "resume {name}"),
-            Action::Isolate(name, direction) => {
-                let direction = match direction {
-                    Direction::In => "in",
-                    Direction::Out => "out",
-                    Direction::Both => "both",
-                };
-                write!(f, "isolate {name} {direction}")
-            }
+            Action::Isolate(name, direction) => write!(f, "isolate {name} {direction}"),
             Action::Cut(from, to) => write!(f, "cut {from} {to}"),
             Action::Hold(what) => write!(f, "hold {what}"),
             Action::Copy(what) => write!(f, "copy {what}"),
@@ -157,6 +160,8 @@ impl fmt::Display for Action {
             Action::Start => f.write_str("start"),
             Action::Rival => f.write_str("rival"),
             Action::Failover => f.write_str("failover"),
+            Action::HandOver(name) => write!(f, "hand-over {name}"),
+            Action::Members(add, leave) => print_members(f, add, leave),
             Action::Lead(name) => write!(f, "lead {name}"),
             Action::CopyDisk(name) => write!(f, "copy-disk {name}"),
             Action::PutBack(name) => write!(f, "put-back {name}"),
@@ -174,6 +179,12 @@ impl fmt::Display for Action {
             Action::Rebuild => f.write_str("rebuild"),
         }
     }
+}
+
+fn print_members(f: &mut fmt::Formatter<'_>, add: &[Name], leave: &[Name]) -> fmt::Result {
+    f.write_str("members")?;
+    add.iter().try_for_each(|name| write!(f, " +{name}"))?;
+    leave.iter().try_for_each(|name| write!(f, " -{name}"))
 }
 
 impl fmt::Display for Plan {
@@ -204,7 +215,7 @@ pub fn parse_seconds(text: &str) -> Option<Time> {
 type Field = (&'static str, fn(&Scenario) -> u64, fn(&mut Scenario, u64));
 
 /// The fields of a scenario besides the rates.
-const FIELDS: [Field; 19] = [
+const FIELDS: [Field; 22] = [
     ("seed", |s| s.seed, |s, v| s.seed = v),
     ("leaders", |s| s.leaders.into(), |s, v| s.leaders = v as u8),
     (
@@ -258,8 +269,31 @@ const FIELDS: [Field; 19] = [
         |s| s.answers_wait.into(),
         |s, v| s.answers_wait = v != 0,
     ),
-    ("few", |s| s.few.into(), |s, v| s.few = v as u8),
-    ("ahead", |s| s.ahead.into(), |s, v| s.ahead = v as u8),
+    (
+        "few",
+        |s| s.ordered.few.into(),
+        |s, v| s.ordered.few = v as u8,
+    ),
+    (
+        "ahead",
+        |s| s.ordered.ahead.into(),
+        |s, v| s.ordered.ahead = v as u8,
+    ),
+    (
+        "spare-leaders",
+        |s| s.spares.leaders.into(),
+        |s, v| s.spares.leaders = v as u8,
+    ),
+    (
+        "spare-acceptors",
+        |s| s.spares.acceptors.into(),
+        |s, v| s.spares.acceptors = v as u8,
+    ),
+    (
+        "spare-replicas",
+        |s| s.spares.replicas.into(),
+        |s, v| s.spares.replicas = v as u8,
+    ),
 ];
 
 type Rate = (&'static str, fn(&Rates) -> u32, fn(&mut Rates, u32));
@@ -308,6 +342,13 @@ impl Scenario {
             Some("replicas come in odd numbers, up to 9")
         } else if (self.leaders == 0) != ordered || self.leaders > 9 || self.sequencers > 9 {
             Some("there are 1 to 9 leaders or sequencers")
+        } else if ordered && self.has_spares() {
+            Some("where there are sequencers members don't change")
+        } else if self.leaders + self.spares.leaders > 9
+            || self.acceptors + self.spares.acceptors > 9
+            || self.replicas + self.spares.replicas > 9
+        {
+            Some("there are up to 9 leaders, acceptors and replicas with those that may be added")
         } else if self.learners > 9 {
             Some("there are up to 9 learners")
         } else if self.partitions == 0 || self.partitions > 8 || self.clients > 100 {
@@ -328,35 +369,9 @@ impl Action {
             let word = words.get(at).copied().unwrap_or_default();
             Name::parse(word).ok_or_else(|| format!("'{word}' is no node"))
         };
-        let number = |at: usize| {
-            let word = words.get(at).copied().unwrap_or_default();
-            word.parse::<u64>()
-                .map_err(|_| format!("'{word}' is no number"))
-        };
+        let number = |at: usize| number(&words, at);
         Ok(match words.first().copied().unwrap_or_default() {
-            "submit" => {
-                let Name::Client(client) = name(1)? else {
-                    return Err("only clients submit".into());
-                };
-                let (op, next) = match words.get(4).copied().unwrap_or_default() {
-                    "get" => (Op::Get, 5),
-                    "set" => (Op::Set(number(5)?), 6),
-                    "incr" => (Op::Incr, 5),
-                    "append" => (Op::Append(number(5)?), 6),
-                    "cas" => (Op::CompareAndSet(number(5)?, number(6)?), 7),
-                    other => return Err(format!("'{other}' is no operation")),
-                };
-                let padding = words.get(next).and_then(|w| w.strip_prefix("padding="));
-                Action::Submit {
-                    client,
-                    pid: number(2)? as u8,
-                    key: number(3)? as u8,
-                    op,
-                    padding: padding
-                        .map_or(Ok(0), str::parse)
-                        .map_err(|e| format!("{e}"))?,
-                }
-            }
+            "submit" => submission(&words)?,
             "span" => spanning(&words)?,
             "walk" => match (name(1)?, name(2)?) {
                 (Name::Client(client), Name::Replica(replica)) => Action::Walk { client, replica },
@@ -405,6 +420,8 @@ impl Action {
             "start" => Action::Start,
             "rival" => Action::Rival,
             "failover" => Action::Failover,
+            "hand-over" => Action::HandOver(name(1)?),
+            "members" => members(&words[1..])?,
             "lead" => Action::Lead(name(1)?),
             "copy-disk" => Action::CopyDisk(name(1)?),
             "put-back" => Action::PutBack(name(1)?),
@@ -423,6 +440,37 @@ impl Action {
             other => return Err(format!("'{other}' is nothing that can be done")),
         })
     }
+}
+
+fn number(words: &[&str], at: usize) -> Result<u64, String> {
+    let word = words.get(at).copied().unwrap_or_default();
+    word.parse().map_err(|_| format!("'{word}' is no number"))
+}
+
+fn submission(words: &[&str]) -> Result<Action, String> {
+    let client = match words.get(1).and_then(|word| Name::parse(word)) {
+        Some(Name::Client(client)) => client,
+        _ => return Err("only clients submit".into()),
+    };
+    let number = |at: usize| number(words, at);
+    let (op, next) = match words.get(4).copied().unwrap_or_default() {
+        "get" => (Op::Get, 5),
+        "set" => (Op::Set(number(5)?), 6),
+        "incr" => (Op::Incr, 5),
+        "append" => (Op::Append(number(5)?), 6),
+        "cas" => (Op::CompareAndSet(number(5)?, number(6)?), 7),
+        other => return Err(format!("'{other}' is no operation")),
+    };
+    let padding = words.get(next).and_then(|w| w.strip_prefix("padding="));
+    Ok(Action::Submit {
+        client,
+        pid: number(2)? as u8,
+        key: number(3)? as u8,
+        op,
+        padding: padding
+            .map_or(Ok(0), str::parse)
+            .map_err(|e| format!("{e}"))?,
+    })
 }
 
 fn direction(word: &str) -> Result<Direction, &'static str> {
@@ -453,6 +501,19 @@ fn spanning(words: &[&str]) -> Result<Action, String> {
         _ => return Err("it is read, or fold NUMBER".into()),
     };
     Ok(Action::Span { client, keys, span })
+}
+
+fn members(words: &[&str]) -> Result<Action, String> {
+    let (mut add, mut leave) = (Vec::new(), Vec::new());
+    for word in words {
+        let (list, name) = match (word.strip_prefix('+'), word.strip_prefix('-')) {
+            (Some(name), _) => (&mut add, name),
+            (_, Some(name)) => (&mut leave, name),
+            _ => return Err(format!("'{word}' is neither +NODE nor -NODE")),
+        };
+        list.push(Name::parse(name).ok_or_else(|| format!("'{name}' is no node"))?);
+    }
+    Ok(Action::Members(add, leave))
 }
 
 fn caught(words: &[&str]) -> Result<Catch, String> {

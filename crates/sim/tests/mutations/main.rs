@@ -90,6 +90,7 @@ const SPANNING: Limits = Limits {
     reads: false,
     large: false,
     courses: false,
+    members: false,
 };
 
 /// Clusters whose clients read without the log.
@@ -102,6 +103,7 @@ const READS: Limits = Limits {
     reads: true,
     large: false,
     courses: false,
+    members: false,
 };
 
 /// Clusters whose clients send commands that are longer than a value.
@@ -114,6 +116,7 @@ const LARGE: Limits = Limits {
     reads: false,
     large: true,
     courses: false,
+    members: false,
 };
 
 /// The simulator finds a restart that loses parts of a command. [S-PARTS]

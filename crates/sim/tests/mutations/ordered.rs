@@ -13,6 +13,7 @@ const ORDERED: Limits = Limits {
     reads: false,
     large: false,
     courses: false,
+    members: false,
 };
 
 /// The same, with logs on disk.

@@ -15,6 +15,7 @@ impl<G: Protocol> ReplicaHost<G> {
     pub fn wipe(&mut self, world: &mut World) {
         self.crash(false);
         self.logs.wipe();
+        world.members.wipe(self.host.at);
         self.told_starts = ToldStarts::default();
         self.host.kept = Views::default();
         self.installing = None;
