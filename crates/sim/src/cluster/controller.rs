@@ -105,6 +105,8 @@ pub struct ControllerHost {
     out: Output,
     leads: ShownLeads,
     membership: Membership,
+    /// For a mutation, how far votes reached when they were read ahead.
+    ahead_ends: mutation::members::AheadEnds,
 }
 
 /// Returns the settings of a scenario's controller, with the real f.
@@ -174,6 +176,7 @@ impl ControllerHost {
             out: Output::default(),
             leads: ShownLeads::default(),
             membership: Membership::default(),
+            ahead_ends: mutation::members::AheadEnds::default(),
         }
     }
 

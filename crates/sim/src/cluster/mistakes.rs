@@ -22,15 +22,30 @@ impl<G: Protocol> Cluster<G> {
                 let claimed = self.replicas[n].claimed(packet);
                 claimed.or_else(|| self.controller.as_led(packet))
             }
-            (Kind::Controller, Kind::Replica(_)) => mutation::rewrite_shown(mutation?, packet),
+            (Kind::Controller, Kind::Replica(n)) => match mutation? {
+                Mutation::AddedHoldsAtOnce => {
+                    let name = self.replicas[n].host.name;
+                    let is_added = self.world.members.is_added(name);
+                    is_added.then(|| mutation::members::holds_all(packet))?
+                }
+                mutation => mutation::rewrite_shown(mutation, packet),
+            },
             (Kind::Controller, Kind::Acceptor(n)) => {
                 let claimed = self.acceptors[n].claimed(packet);
-                claimed.or_else(|| mutation::rewrite(mutation?, packet))
+                claimed.or_else(|| match mutation? {
+                    Mutation::AheadSuffices => self.controller.hide_the_rest(packet),
+                    Mutation::AheadOfAnyMemory => self.controller.as_of_today(packet),
+                    mutation => mutation::rewrite(mutation, packet),
+                })
             }
             (Kind::Replica(_), _) if self.world.is_ordered() => {
                 let last = mutation.and_then(|_| self.controller.last_session());
                 let last = last.map(|s| (s.number, s.sequencer));
                 mutation::ordered::rewrite(mutation?, packet, last)
+            }
+            (Kind::Replica(_), Kind::Acceptor(_)) if mutation == Some(Mutation::RemovedVotes) => {
+                let needed = self.controller.needed();
+                mutation::members::as_a_member(needed.last()?, packet)
             }
             (Kind::Replica(_), _) => mutation::rewrite(mutation?, packet),
             (Kind::Client(_), _) => mutation::ordered::rewrite_answer(mutation?, packet),

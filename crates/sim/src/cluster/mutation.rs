@@ -5,6 +5,7 @@
 //! gets or sends, damages stored state, or sets a role up falsely, so that the cluster behaves as
 //! if the rule in question had been left out.
 
+pub mod members;
 pub mod ordered;
 pub mod spanning;
 
@@ -185,12 +186,20 @@ pub enum Mutation {
     /// A NOPaxos replica keeps its entry in a slot if a command of the same name comes, whatever
     /// its vector.
     FirstVectorKept,
+    /// An added replica counts as if it had everything in a checkpoint.
+    AddedHoldsAtOnce,
+    /// A candidate reads nothing but what was read ahead.
+    AheadSuffices,
+    /// A replica counts the vote of an acceptor that was removed.
+    RemovedVotes,
+    /// A vote that is read ahead counts whatever memory it is of.
+    AheadOfAnyMemory,
 }
 
 impl Mutation {
     /// All mutations except for [`Mutation::BeginsTooLow`] and [`Mutation::EpochsBeginAnew`], which
     /// are no mistakes of the roles that must notice them.
-    pub const ALL: [Mutation; 74] = [
+    pub const ALL: [Mutation; 78] = [
         Mutation::BeginningIgnored,
         Mutation::NumberIgnored,
         Mutation::ReplicasShowNoEpoch,
@@ -265,6 +274,10 @@ impl Mutation {
         Mutation::CrowdNotMadeUp,
         Mutation::FirstVectorKept,
         Mutation::VoidedAlone,
+        Mutation::AddedHoldsAtOnce,
+        Mutation::AheadSuffices,
+        Mutation::RemovedVotes,
+        Mutation::AheadOfAnyMemory,
     ];
 
     /// Returns the only invariant that judges a run with this mistake, if the mistake breaks others

@@ -2,6 +2,7 @@
 //! The checkers bite: each deliberate mistake is found within a bounded number of seeds, by an
 //! invariant that it breaks. The same seeds without the mistake are sound (see `seeds.rs`).
 
+mod members;
 mod memories;
 mod ordered;
 
@@ -466,6 +467,7 @@ fn a_replica_that_voids_what_it_can_not_execute() {
 fn every_mutation_has_a_test() {
     let tested = [
         include_str!("main.rs"),
+        include_str!("members.rs"),
         include_str!("memories.rs"),
         include_str!("ordered.rs"),
     ]

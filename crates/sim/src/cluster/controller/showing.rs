@@ -3,12 +3,25 @@
 
 use control::{EpochRecord, EpochState};
 use paxos::nopaxos::Session;
+use paxos::{Header, Packet};
 
 use super::ControllerHost;
+use crate::cluster::mutation::members::as_of_today;
 use crate::cluster::world::World;
 use crate::observe::Observed;
 
 impl ControllerHost {
+    /// Returns a range promise that hides what wasn't read ahead, for a mutation.
+    pub fn hide_the_rest(&mut self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
+        self.ahead_ends
+            .hide_the_rest(&self.store.0.borrow().state, packet)
+    }
+
+    /// Returns a vote that is read ahead as if it were a new one, for a mutation.
+    pub fn as_of_today(&self, packet: &Packet<'_>) -> Option<(Header, Vec<u8>)> {
+        as_of_today(&self.store.0.borrow().state, packet)
+    }
+
     /// Returns the last session that replicas may have been told.
     pub fn last_session(&self) -> Option<Session> {
         let stored = self.store.0.borrow();
