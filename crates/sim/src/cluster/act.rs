@@ -434,7 +434,11 @@ impl<G: Protocol> Cluster<G> {
     /// Returns whether an acceptor may lose its memory, since the protocol survives the loss of
     /// only f.
     fn may_forget(&self, acceptor: usize) -> bool {
-        self.controller.needed().iter().all(|configuration| {
+        // Where members change, the new ones may be lost before anybody notices that.
+        let changes = self.world.members.can_change();
+        let issued = self.controller.issued().filter(|_| changes);
+        let mut needed = self.controller.needed().into_iter().chain(issued);
+        needed.all(|configuration| {
             let left = self.acceptors.iter().enumerate();
             let left = left.filter(|(n, a)| *n != acceptor && !a.lies());
             let left = left.filter(|(_, a)| {

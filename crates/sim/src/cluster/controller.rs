@@ -194,6 +194,14 @@ impl ControllerHost {
         }
     }
 
+    /// Returns the configuration of the last epoch, if that was only issued.
+    pub fn issued(&self) -> Option<Configuration> {
+        let stored = self.store.0.borrow();
+        let last = stored.state.epochs.last();
+        let issued = last.filter(|e| e.state == EpochState::Issued);
+        issued.map(EpochRecord::configuration)
+    }
+
     /// Returns the sessions whose members' memories must not be lost, also if the store was
     /// replaced.
     pub fn needed_sessions(&self) -> Vec<Configuration> {
