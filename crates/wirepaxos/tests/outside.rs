@@ -64,6 +64,7 @@ fn manifest(library: &Path) -> String {
         "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [dependencies]\nwirepaxos = {{ path = {:?}, default-features = false }}\n\n\
          [profile.dev]\ndebug = \"line-tables-only\"\n\n\
+         [profile.dev.build-override]\ndebug = \"line-tables-only\"\n\n\
          [profile.dev.package]\nring.opt-level = 1\nsha2.opt-level = 1\n\n[workspace]\n",
         library.display().to_string()
     )
