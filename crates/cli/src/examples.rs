@@ -25,6 +25,7 @@ pub const EXAMPLES: &[&str] = &[
     "wirepaxos backup restore /backup --to 2026-11-28T19:00:05Z --into new/cluster.toml",
     "wirepaxos failover -c cluster.toml --to leader-2",
     "wirepaxos controller rebuild -c cluster.toml",
+    "wirepaxos controller move -c cluster.toml --to etcd",
     "wirepaxos forget-log -c cluster.toml --name acceptor-1",
     "wirepaxos recover -c cluster.toml --instance 4711",
     "wirepaxos skip -c cluster.toml --group 0 --instance 4711",
